@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Configures and builds one preset of CMakePresets.json. Usage: scripts/build.sh release|clang|sanitize [ninja targets]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=$1
+shift
+log="build/$preset-configure.log"
+mkdir -p build
+if ! cmake --preset "$preset" >"$log" 2>&1; then
+  cat "$log" >&2
+  exit 2
+fi
+ninja -C "build/$preset" --quiet "$@"
