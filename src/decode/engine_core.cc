@@ -1,0 +1,110 @@
+#include "decode/engine_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace draftprobe::decode {
+
+std::string_view cut_name(Cut cut) {
+    switch (cut) {
+        case Cut::none: return "none";
+        case Cut::budget: return "budget";
+        case Cut::stop: return "stop";
+        case Cut::limit: return "limit";
+    }
+    return "unknown";
+}
+
+namespace {
+
+state::StateShape make_shape(const ModelPair& models, const EngineSettings& settings, std::size_t window) {
+    const TargetConfig& target = models.target->config();
+    state::StateShape shape;
+    const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
+    for (const LayerKind kind : target.layer_kinds) {
+        (kind == LayerKind::full_attention ? shape.attention_layers : shape.delta_layers) += 1;
+    }
+    shape.kv_heads = size(target.kv_heads);
+    shape.head_dim = size(target.head_dim);
+    shape.kv_format = settings.kv_format;
+    shape.key_heads = size(target.linear_key_heads);
+    shape.value_heads = size(target.linear_value_heads);
+    shape.key_dim = size(target.linear_key_dim);
+    shape.value_dim = size(target.linear_value_dim);
+    shape.conv_rows = size(target.conv_kernel - 1);
+    shape.conv_channels = size(target.conv_channels());
+    shape.row_format = settings.row_format;
+    shape.max_tokens = settings.max_tokens;
+    if (models.draft != nullptr) {
+        const DraftConfig& draft = models.draft->config();
+        shape.draft_layers = size(draft.layers);
+        shape.draft_kv_heads = size(draft.kv_heads);
+        shape.draft_head_dim = size(draft.head_dim);
+        shape.hidden = size(draft.hidden);
+        shape.context_capacity = std::max<std::size_t>(1, std::min(window - 1, settings.max_tokens));
+    }
+    return shape;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineCore>> EngineCore::create(ModelPair models, const EngineSettings& settings) {
+    if (settings.lanes < 1 || settings.max_tokens == 0 || settings.chunk_tokens == 0) {
+        return invalid_argument(fmt::format("engine: {} lanes, {} positions per lane, chunks of {}; each must be at least 1",
+                                            settings.lanes, settings.max_tokens, settings.chunk_tokens));
+    }
+    std::unique_ptr<EngineCore> core(new EngineCore());
+    core->settings_ = settings;
+    if (models.draft != nullptr) {
+        DP_RETURN_IF_ERROR(model::check_pair(models.target->config(), models.draft->config()));
+        core->settings_.block = static_cast<std::size_t>(models.draft->config().block);
+        core->window_ = models.draft->window() == 0 ? settings.max_tokens + core->settings_.block : models.draft->window();
+    }
+    if (core->settings_.block < 1) return invalid_argument("engine: block of 0 rows; expected at least the anchor row");
+    numerics::Compute::Options options;
+    options.isa = settings.isa;
+    options.cls = settings.numerics;
+    options.threads = settings.threads;
+    DP_ASSIGN_OR_RETURN(core->compute_, numerics::Compute::create(options));
+    core->models_ = std::move(models);
+    core->shape_ = make_shape(core->models_, core->settings_, core->window_);
+    std::vector<std::int64_t> taps;
+    if (core->models_.draft != nullptr) taps = core->models_.draft->config().taps;
+    core->target_forward_ =
+        std::make_unique<TargetForward>(*core->models_.target, *core->compute_, std::move(taps), settings.row_format);
+    if (core->models_.draft != nullptr) {
+        core->draft_forward_ =
+            std::make_unique<DraftForward>(*core->models_.draft, *core->models_.target, *core->compute_);
+    }
+    for (int id = 0; id < settings.lanes; ++id) {
+        core->lanes_.push_back(std::make_unique<state::Lane>(id, core->shape_, settings.poison));
+    }
+    return core;
+}
+
+void EngineCore::commit(state::Lane& lane, std::span<const TokenId> tokens, std::size_t retained, bool kept_operands,
+                        const ForwardOutput& forward, std::size_t first_row) {
+    const Position first = lane.length;
+    target_forward_->commit(lane, tokens, retained, kept_operands);
+    if (draft_forward_ == nullptr || retained == 0) return;
+    const std::size_t width = forward.taps.size() / forward.rows;
+    draft_forward_->append_context(lane, first, {forward.taps.data() + first_row * width, retained, width, width},
+                                   state::RowSource::computed);
+}
+
+Status EngineCore::restore(const state::Snapshot& snapshot, const std::string& identity, state::DraftRestore form,
+                           int lane_id) {
+    DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, form, lane(lane_id)));
+    if (form == state::DraftRestore::rows && draft_forward_ != nullptr) draft_forward_->rebuild_rings(lane(lane_id));
+    return {};
+}
+
+std::size_t next_chunk(Position position, std::size_t remaining, std::size_t chunk_tokens, Position stop) {
+    const auto chunk = static_cast<Position>(chunk_tokens);
+    Position end = (position / chunk + 1) * chunk;
+    if (stop > position) end = std::min(end, stop);
+    return std::min(remaining, static_cast<std::size_t>(end - position));
+}
+
+}  // namespace draftprobe::decode

@@ -1,0 +1,101 @@
+// What every engine has, observed or not: the model pair, arithmetic, lanes, forward passes and restores.
+//
+// Owns compute, lanes and scratch; shares the immutable models. One caller at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "decode/draft_forward.h"
+#include "decode/target_forward.h"
+#include "state/snapshot.h"
+
+namespace draftprobe::decode {
+
+struct ModelPair {
+    std::shared_ptr<const model::TargetModel> target;
+    std::shared_ptr<const model::DraftModel> draft;  // null: plain decoding or scripted drafts only
+};
+
+struct EngineSettings {
+    numerics::NumericsClass numerics = numerics::NumericsClass::f32;
+    numerics::Isa isa = numerics::Isa::portable;
+    int threads = 1;
+    int lanes = 1;
+    state::KvFormat kv_format = state::KvFormat::bf16;
+    state::RowFormat row_format = state::RowFormat::bf16;
+    std::size_t max_tokens = 0;    // positions per lane
+    std::size_t chunk_tokens = 0;  // prefill chunks are cut at absolute multiples of this
+    std::size_t block = 0;         // rows of a verification, anchor included; the draft's block when there is a draft
+    bool poison = false;           // fresh storage holds NaN patterns
+};
+
+// What a request allows. A cut happens after acceptance: proposals never depend on limits.
+struct RequestLimits {
+    std::size_t max_new_tokens = 0;  // the anchor chosen by prefill counts as the first
+    std::vector<TokenId> stop_ids;
+};
+
+enum class Cut { none, budget, stop, limit };
+std::string_view cut_name(Cut cut);
+
+// One lane's cycle in the six counts of docs/glossary.md.
+struct CycleResult {
+    int lane = 0;
+    std::size_t drafted = 0;
+    std::size_t offered = 0;
+    std::size_t verified = 0;  // rows minus the anchor row
+    std::size_t accepted = 0;  // leading matches
+    std::size_t retained = 0;  // rows committed
+    std::vector<TokenId> emitted;
+    Cut cut = Cut::none;       // why retained is below accepted + 1, or none
+    bool finished = false;     // a stop token was emitted or the limit is reached
+};
+
+class EngineCore {
+public:
+    // Errors: invalid_argument for settings that make no sense, mismatch for a draft that does not fit, unsupported for the
+    // instruction set.
+    static Result<std::unique_ptr<EngineCore>> create(ModelPair models, const EngineSettings& settings);
+
+    const EngineSettings& settings() const { return settings_; }
+    const ModelPair& models() const { return models_; }
+    const numerics::Compute& compute() const { return *compute_; }
+    const state::StateShape& shape() const { return shape_; }
+    // Draft window in positions (a draft row sees distances 0 .. window-1); max_tokens when unlimited, 0 without a draft.
+    std::size_t window() const { return window_; }
+
+    int lane_count() const { return static_cast<int>(lanes_.size()); }
+    state::Lane& lane(int id) { return *lanes_[static_cast<std::size_t>(id)]; }
+    const state::Lane& lane(int id) const { return *lanes_[static_cast<std::size_t>(id)]; }
+
+    TargetForward& target_forward() { return *target_forward_; }
+    DraftForward* draft_forward() { return draft_forward_.get(); }  // null without a draft
+
+    // Commits the first `retained` rows that the last forward computed for this lane (their taps start at row `first_row` of
+    // `forward`), and appends their draft context.
+    void commit(state::Lane& lane, std::span<const TokenId> tokens, std::size_t retained, bool kept_operands,
+                const ForwardOutput& forward, std::size_t first_row);
+
+    // Restores into a lane and rebuilds the rings where the form asks for it. Errors as state::restore_snapshot.
+    Status restore(const state::Snapshot& snapshot, const std::string& identity, state::DraftRestore form, int lane);
+
+private:
+    EngineCore() = default;
+
+    ModelPair models_;
+    EngineSettings settings_;
+    state::StateShape shape_;
+    std::size_t window_ = 0;
+    std::unique_ptr<numerics::Compute> compute_;
+    std::unique_ptr<TargetForward> target_forward_;
+    std::unique_ptr<DraftForward> draft_forward_;
+    std::vector<std::unique_ptr<state::Lane>> lanes_;
+};
+
+// The next chunk of a prefill that stands at `position` with `remaining` tokens to go: up to the next absolute multiple of
+// chunk_tokens, never across `stop` (a boundary at which the schedule is cut; ignored when not ahead).
+std::size_t next_chunk(Position position, std::size_t remaining, std::size_t chunk_tokens, Position stop);
+
+}  // namespace draftprobe::decode

@@ -1,0 +1,41 @@
+// A fixed block of rows in their stored format. Every writer rounds here and every reader reads what was rounded, so a
+// value has one set of bits from its birth on (docs/numerics.md, "round at birth").
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/float_bits.h"
+#include "state/shape.h"
+
+namespace draftprobe::state {
+
+class StoredRows {
+public:
+    StoredRows() = default;
+    StoredRows(std::size_t rows, std::size_t cols, RowFormat format);
+
+    std::size_t rows() const { return rows_; }
+    std::size_t cols() const { return cols_; }
+    RowFormat format() const { return format_; }
+    std::size_t row_bytes() const { return cols_ * row_element_bytes(format_); }
+
+    void write(std::size_t row, const float* values);  // rounds to nearest even
+    void read(std::size_t row, float* values) const;   // exact
+
+    // The stored bytes of one row, little-endian elements in feature order.
+    std::span<std::byte> bytes(std::size_t row) { return {data_.data() + row * row_bytes(), row_bytes()}; }
+    std::span<const std::byte> bytes(std::size_t row) const { return {data_.data() + row * row_bytes(), row_bytes()}; }
+
+    // Fills everything with a byte pattern that decodes to NaN, so that a row nobody wrote cannot look right.
+    void poison();
+
+private:
+    std::size_t rows_ = 0;
+    std::size_t cols_ = 0;
+    RowFormat format_ = RowFormat::bf16;
+    std::vector<std::byte> data_;
+};
+
+}  // namespace draftprobe::state
