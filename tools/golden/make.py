@@ -1,4 +1,4 @@
-"""Makes the golden sets under tests/golden: small checkpoints and what public reference implementations compute on them.
+"""Makes the golden sets under tests/golden: small checkpoints and what public reference implementations compute.
 
 Usage: python tools/golden/make.py [SET ...] --out DIR      (no SET: all, in the order of their dependencies)
 
