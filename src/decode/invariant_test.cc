@@ -1,0 +1,328 @@
+// The invariant everything rests on (DESIGN section 3): arithmetic is a function of the token sequence and the settings alone.
+// Every comparison here is of bytes: state digests over valid ranges, tokens, and float bits.
+#include <gmock/gmock.h>
+
+#include <bit>
+#include <map>
+
+#include "decode/golden_fixture.h"
+#include "state/ledger.h"
+
+namespace draftprobe::decode {
+namespace {
+
+using state::Component;
+
+struct Mode {
+    const char* name;
+    const char* target;
+    numerics::NumericsClass cls;
+    state::KvFormat kv;
+};
+
+std::string mode_name(const ::testing::TestParamInfo<Mode>& param_info) { return param_info.param.name; }
+
+const Mode kModes[] = {
+    {"f32_bf16_weights", "target-r2", numerics::NumericsClass::f32, state::KvFormat::bf16},
+    {"f32_mlx4", "target-r2-mlx4", numerics::NumericsClass::f32, state::KvFormat::bf16},
+    {"f32_mlx4_int8_kv", "target-r2-mlx4", numerics::NumericsClass::f32, state::KvFormat::int8},
+    {"i8dot_mlx4", "target-r2-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::bf16},
+    {"i8dot_mlx4_int8_kv", "target-r2-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::int8},
+};
+
+using StateDigests = std::map<std::string, std::string>;
+
+StateDigests digests(const state::Lane& lane) {
+    StateDigests result;
+    for (const auto& entry : state::lane_ledger(lane, true)) {
+        result[std::string(state::component_name(entry.component))] = entry.digest;
+    }
+    result["anchor"] = std::to_string(lane.anchor);
+    result["length"] = std::to_string(lane.length);
+    return result;
+}
+
+class Invariant : public ::testing::TestWithParam<Mode> {
+protected:
+    Invariant() : stages_(GetParam().target), prompt_(stages_.ids("input_ids")) {
+        models_ = {load_golden_target(GetParam().target), load_golden_draft("draft-w64")};
+    }
+
+    EngineSettings settings() const {
+        EngineSettings s = golden_settings(state::RowFormat::bf16, GetParam().kv);
+        s.numerics = GetParam().cls;
+        return s;
+    }
+    std::unique_ptr<ProductionEngine> engine(const EngineSettings& s) const {
+        return std::make_unique<ProductionEngine>(make_core(models_, s));
+    }
+    std::unique_ptr<ProductionEngine> engine() const { return engine(settings()); }
+
+    // Tokens and state of plain decoding: states[n] is the state after n plain steps.
+    struct PlainRun {
+        std::vector<TokenId> tokens;  // anchors, first one from prefill
+        std::vector<StateDigests> states;
+    };
+    PlainRun plain(std::size_t steps) const {
+        auto e = engine();
+        e->begin_request(0, {1000, {}});
+        EXPECT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+        PlainRun run;
+        run.tokens.push_back(e->lane(0).anchor);
+        run.states.push_back(digests(e->lane(0)));
+        for (std::size_t i = 0; i < steps; ++i) {
+            auto next = e->plain_step(0);
+            EXPECT_TRUE(next.ok());
+            run.tokens.push_back(next.value());
+            run.states.push_back(digests(e->lane(0)));
+        }
+        return run;
+    }
+
+    // Proposes `accept(cycle)` right tokens of `reference` and wrong ones behind.
+    ScriptedDrafter scripted(const PlainRun& reference, std::size_t prompt_length, std::size_t accepted) const {
+        const auto vocab = static_cast<TokenId>(models_.target->config().vocab);
+        return ScriptedDrafter(8, [&reference, prompt_length, accepted, vocab](const state::Lane& lane, std::size_t t) {
+            const std::size_t at = static_cast<std::size_t>(lane.length) - prompt_length + t;
+            const TokenId right = at < reference.tokens.size() ? reference.tokens[at] : 0;
+            return t <= accepted ? right : (right + 1) % vocab;
+        });
+    }
+
+    Stages stages_;
+    std::vector<TokenId> prompt_;
+    ModelPair models_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, Invariant, ::testing::ValuesIn(kModes), mode_name);
+
+TEST_P(Invariant, SpeculativeEqualsPlainInTokensAndStateForEveryAcceptedLength) {
+    const PlainRun reference = plain(40);
+    for (std::size_t accepted = 0; accepted <= 7; ++accepted) {
+        auto e = engine();
+        e->begin_request(0, {1000, {}});
+        ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+        ScriptedDrafter drafter = scripted(reference, prompt_.size(), accepted);
+        const int lanes[] = {0};
+        for (int cycle = 0; cycle < 4; ++cycle) {
+            auto result = e->cycle(lanes, drafter, 8);
+            ASSERT_TRUE(result.ok()) << result.status().message();
+            ASSERT_EQ(result.value()[0].accepted, accepted);
+            ASSERT_EQ(result.value()[0].retained, accepted + 1);
+            const std::size_t steps = static_cast<std::size_t>(e->lane(0).length) - prompt_.size();
+            EXPECT_EQ(digests(e->lane(0)), reference.states[steps]) << "accepted " << accepted << ", cycle " << cycle;
+        }
+    }
+}
+
+TEST_P(Invariant, VerifyWidthChangesNoBit) {
+    const PlainRun reference = plain(40);
+    for (std::size_t width = 1; width <= 8; ++width) {
+        auto e = engine();
+        e->begin_request(0, {1000, {}});
+        ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+        ScriptedDrafter drafter = scripted(reference, prompt_.size(), 5);
+        const int lanes[] = {0};
+        for (int cycle = 0; cycle < 3; ++cycle) {
+            auto result = e->cycle(lanes, drafter, width);
+            ASSERT_TRUE(result.ok());
+            EXPECT_EQ(result.value()[0].accepted, std::min<std::size_t>(5, width - 1));
+            const std::size_t steps = static_cast<std::size_t>(e->lane(0).length) - prompt_.size();
+            EXPECT_EQ(digests(e->lane(0)), reference.states[steps]) << "width " << width;
+        }
+    }
+}
+
+TEST_P(Invariant, ModelDraftedDecodingEmitsPlainTokensAndEqualsItself) {
+    const PlainRun reference = plain(24);
+    std::vector<StateDigests> runs[2];
+    std::vector<std::uint32_t> hidden_bits[2];
+    for (int run = 0; run < 2; ++run) {
+        auto e = engine();
+        e->begin_request(0, {1000, {}});
+        ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+        ModelDrafter drafter(*e->core().draft_forward());
+        const int lanes[] = {0};
+        std::vector<TokenId> emitted{e->lane(0).anchor};
+        while (emitted.size() < 16) {
+            DraftOutput out;
+            state::Lane* const one[] = {&e->lane(0)};
+            e->core().draft_forward()->run(one, out);
+            for (const float value : out.hidden) hidden_bits[run].push_back(std::bit_cast<std::uint32_t>(value));
+            auto result = e->cycle(lanes, drafter, 8);
+            ASSERT_TRUE(result.ok());
+            const auto& tokens = result.value()[0].emitted;
+            emitted.insert(emitted.end(), tokens.begin(), tokens.end());
+            runs[run].push_back(digests(e->lane(0)));
+        }
+        for (std::size_t i = 0; i < std::min(emitted.size(), reference.tokens.size()); ++i) {
+            ASSERT_EQ(emitted[i], reference.tokens[i]) << "token " << i;
+        }
+    }
+    EXPECT_EQ(runs[0], runs[1]);
+    EXPECT_EQ(hidden_bits[0], hidden_bits[1]);
+}
+
+TEST_P(Invariant, ChunkingThreadsAndInstructionSetChangeNoBit) {
+    auto base = engine();
+    base->begin_request(0, {1000, {}});
+    ASSERT_TRUE(base->prefill(0, prompt_, 0, true).ok());
+    const StateDigests expected = digests(base->lane(0));
+    for (const std::size_t chunk : {1u, 7u, 32u, 33u, 1000u}) {
+        EngineSettings s = settings();
+        s.chunk_tokens = chunk;
+        auto e = engine(s);
+        e->begin_request(0, {1000, {}});
+        ASSERT_TRUE(e->prefill(0, prompt_, 96, true).ok());
+        EXPECT_EQ(digests(e->lane(0)), expected) << "chunk " << chunk;
+    }
+    for (const int threads : {1, 3, 4}) {
+        EngineSettings s = settings();
+        s.threads = threads;
+        auto e = engine(s);
+        e->begin_request(0, {1000, {}});
+        ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+        EXPECT_EQ(digests(e->lane(0)), expected) << "threads " << threads;
+    }
+    for (const numerics::Isa isa : {numerics::Isa::portable, numerics::Isa::avx2, numerics::Isa::avx512}) {
+        if (!numerics::isa_supported(isa)) continue;
+        EngineSettings s = settings();
+        s.isa = isa;
+        auto e = engine(s);
+        e->begin_request(0, {1000, {}});
+        ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+        EXPECT_EQ(digests(e->lane(0)), expected) << "instruction set " << numerics::isa_name(isa);
+    }
+}
+
+TEST_P(Invariant, BatchCompositionChangesNoBit) {
+    // Three requests of different length, alone and side by side in one batch, in other lanes.
+    std::vector<std::vector<TokenId>> prompts;
+    for (const std::size_t length : {150u, 37u, 96u}) {
+        std::vector<TokenId> ids(prompt_.begin(), prompt_.begin() + static_cast<std::ptrdiff_t>(length));
+        std::rotate(ids.begin(), ids.begin() + 5, ids.end());
+        prompts.push_back(ids);
+    }
+    std::vector<std::vector<StateDigests>> alone;
+    for (const auto& ids : prompts) {
+        auto e = engine();
+        e->begin_request(0, {1000, {}});
+        ASSERT_TRUE(e->prefill(0, ids, 0, true).ok());
+        ModelDrafter drafter(*e->core().draft_forward());
+        std::vector<StateDigests> run;
+        const int lanes[] = {0};
+        for (int cycle = 0; cycle < 4; ++cycle) {
+            ASSERT_TRUE(e->cycle(lanes, drafter, 8).ok());
+            run.push_back(digests(e->lane(0)));
+        }
+        alone.push_back(run);
+    }
+    auto e = engine();
+    const int lanes[] = {2, 0, 3};
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        e->begin_request(lanes[i], {1000, {}});
+        ASSERT_TRUE(e->prefill(lanes[i], prompts[i], 0, true).ok());
+    }
+    ModelDrafter drafter(*e->core().draft_forward());
+    for (std::size_t cycle = 0; cycle < 4; ++cycle) {
+        ASSERT_TRUE(e->cycle(lanes, drafter, 8).ok());
+        for (std::size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(digests(e->lane(lanes[i])), alone[i][cycle]);
+    }
+}
+
+TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
+    constexpr Position kBoundary = 128;
+    auto control = engine();
+    control->begin_request(0, {1000, {}});
+    ASSERT_TRUE(control->prefill(0, prompt_, kBoundary, true).ok());
+    ModelDrafter control_drafter(*control->core().draft_forward());
+    const int control_lanes[] = {0};
+    std::vector<StateDigests> expected{digests(control->lane(0))};
+    for (int cycle = 0; cycle < 6; ++cycle) {
+        ASSERT_TRUE(control->cycle(control_lanes, control_drafter, 8).ok());
+        expected.push_back(digests(control->lane(0)));
+    }
+    for (const auto form : {state::DraftRestore::exact, state::DraftRestore::rows}) {
+        auto e = engine();
+        std::vector<TokenId> other(prompt_.rbegin(), prompt_.rend());
+        e->begin_request(3, {1000, {}});
+        ASSERT_TRUE(e->prefill(3, other, 0, true).ok());
+        ModelDrafter drafter(*e->core().draft_forward());
+        const int lanes[] = {3};
+        ASSERT_TRUE(e->cycle(lanes, drafter, 8).ok());
+
+        e->begin_request(0, {1000, {}});
+        const std::span<const TokenId> all(prompt_);
+        ASSERT_TRUE(e->prefill(0, all.first(kBoundary), kBoundary, false).ok());
+        auto snapshot = state::take_snapshot(e->lane(0), "identity");
+        ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
+        ASSERT_TRUE(e->core().restore(snapshot.value(), "identity", form, 3).ok());
+        EXPECT_EQ(digests(e->lane(3)), digests(e->lane(0)));
+        e->set_limits(3, {1000, {}});
+        ASSERT_TRUE(e->prefill(3, all.subspan(kBoundary), kBoundary, true).ok());
+        EXPECT_EQ(digests(e->lane(3)), expected[0]) << state::draft_restore_name(form);
+        for (std::size_t cycle = 0; cycle < 6; ++cycle) {
+            ASSERT_TRUE(e->cycle(lanes, drafter, 8).ok());
+            EXPECT_EQ(digests(e->lane(3)), expected[cycle + 1]) << state::draft_restore_name(form) << ", cycle " << cycle;
+        }
+    }
+}
+
+TEST_P(Invariant, ARefusedRestoreLeavesTheLaneUntouched) {
+    auto e = engine();
+    const std::span<const TokenId> all(prompt_);
+    e->begin_request(0, {1000, {}});
+    ASSERT_TRUE(e->prefill(0, all.first(64), 64, false).ok());
+    auto snapshot = state::take_snapshot(e->lane(0), "identity");
+    ASSERT_TRUE(snapshot.ok());
+    e->begin_request(1, {1000, {}});
+    ASSERT_TRUE(e->prefill(1, all.subspan(3, 70), 0, true).ok());
+    const StateDigests before = digests(e->lane(1));
+
+    EXPECT_EQ(e->core().restore(snapshot.value(), "another engine", state::DraftRestore::exact, 1).code(), StatusCode::mismatch);
+    EXPECT_EQ(digests(e->lane(1)), before);
+    for (auto& part : snapshot.value().components) {
+        part.bytes.back() ^= std::byte{1};
+        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(), StatusCode::corrupt)
+            << state::component_name(part.component);
+        part.bytes.back() ^= std::byte{1};
+        part.bytes.pop_back();
+        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(), StatusCode::corrupt);
+        part.bytes.push_back(std::byte{0});
+        EXPECT_EQ(digests(e->lane(1)), before);
+    }
+}
+
+TEST_P(Invariant, StopAndLimitCutAfterAcceptance) {
+    const PlainRun reference = plain(20);
+    const int lanes[] = {0};
+    // A stop token in the middle of an accepted block.
+    auto e = engine();
+    const TokenId stop = reference.tokens[3];
+    std::size_t expected = 3;
+    for (std::size_t i = 1; i < 3; ++i) {
+        if (reference.tokens[i] == stop) expected = std::min(expected, i);
+    }
+    e->begin_request(0, {1000, {stop}});
+    ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+    ScriptedDrafter drafter = scripted(reference, prompt_.size(), 7);
+    auto result = e->cycle(lanes, drafter, 8);
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result.value()[0].accepted, 7u);
+    EXPECT_EQ(result.value()[0].retained, expected);
+    EXPECT_EQ(result.value()[0].cut, Cut::stop);
+    EXPECT_TRUE(result.value()[0].finished);
+    EXPECT_EQ(digests(e->lane(0)), reference.states[expected]);
+    // A limit of 5 new tokens, the prefill's anchor included.
+    auto limited = engine();
+    limited->begin_request(0, {5, {}});
+    ASSERT_TRUE(limited->prefill(0, prompt_, 0, true).ok());
+    auto cut = limited->cycle(lanes, drafter, 8);
+    ASSERT_TRUE(cut.ok());
+    EXPECT_EQ(cut.value()[0].emitted.size(), 4u);
+    EXPECT_EQ(cut.value()[0].cut, Cut::limit);
+    EXPECT_EQ(digests(limited->lane(0)), reference.states[4]);
+}
+
+}  // namespace
+}  // namespace draftprobe::decode

@@ -1,0 +1,291 @@
+// Stage parity with the public references (tests/golden/README.md): every stage runs on the reference's own inputs, so no
+// error accumulates, with stored formats set to float32. Bound: relative L2 at most 1e-5.
+#include <gmock/gmock.h>
+
+#include "decode/golden_fixture.h"
+
+namespace draftprobe::decode {
+namespace {
+
+using numerics::ConstRows;
+using numerics::Rows;
+
+constexpr double kParityBound = 1e-5;
+
+void expect_close(const std::vector<float>& ours, const std::vector<float>& reference, const std::string& stage,
+                  double bound = kParityBound) {
+    const double error = relative_l2(ours, reference);
+    EXPECT_TRUE(error <= bound) << stage << ": relative L2 " << error << ", bound " << bound;
+}
+
+std::vector<float> transpose_free_slice(const std::vector<float>& values, std::size_t first, std::size_t count) {
+    return {values.begin() + static_cast<std::ptrdiff_t>(first), values.begin() + static_cast<std::ptrdiff_t>(first + count)};
+}
+
+// K and V rows of one attention layer over [0, tokens), as the reference dumps them: [T, heads, D].
+void read_kv(const state::Lane& lane, std::size_t layer, std::size_t tokens, std::vector<float>& keys, std::vector<float>& values) {
+    const state::StateShape& shape = lane.shape();
+    const std::size_t d = shape.head_dim;
+    keys.assign(tokens * shape.kv_heads * d, 0);
+    values.assign(tokens * shape.kv_heads * d, 0);
+    std::vector<float> kt(d * 32);
+    std::vector<float> v(d * 32);
+    for (std::size_t page = 0; page * 32 < tokens; ++page) {
+        for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+            lane.kv.load_page(layer, static_cast<Position>(page), head, kt.data(), v.data());
+            for (std::size_t slot = 0; slot < 32 && page * 32 + slot < tokens; ++slot) {
+                const std::size_t row = ((page * 32 + slot) * shape.kv_heads + head) * d;
+                for (std::size_t i = 0; i < d; ++i) {
+                    keys[row + i] = kt[i * 32 + slot];
+                    values[row + i] = v[slot * d + i];
+                }
+            }
+        }
+    }
+}
+
+class TargetParity : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TargetParity, EveryStageOnTheReferencesOwnInputs) {
+    const Stages stages(GetParam());
+    const auto model = load_golden_target(GetParam());
+    const auto core = make_core({model, nullptr}, golden_settings(state::RowFormat::f32, state::KvFormat::f32));
+    TargetForward& forward = core->target_forward();
+    const std::vector<TokenId> ids = stages.ids("input_ids");
+    const auto hidden = static_cast<std::size_t>(model->config().hidden);
+    const auto vocab = static_cast<std::size_t>(model->config().vocab);
+
+    std::vector<float> embedded(ids.size() * hidden);
+    forward.embed(ids, {embedded.data(), ids.size(), hidden, hidden});
+    expect_close(embedded, stages.floats("hidden.0"), "embedding");
+
+    state::Lane& lane = core->lane(0);
+    ASSERT_TRUE(lane.kv.reserve(static_cast<Position>(ids.size()) - 1).ok());
+    const Segment segment{&lane, ids, true};
+    for (std::size_t i = 0; i < model->layers().size(); ++i) {
+        std::vector<float> rows = stages.floats("hidden." + std::to_string(i));
+        forward.layer(i, {&segment, 1}, {rows.data(), ids.size(), hidden, hidden});
+        expect_close(rows, stages.floats("hidden." + std::to_string(i + 1)), "layer " + std::to_string(i));
+        const std::size_t index = model->layers()[i].state_index;
+        const std::string prefix = "layers." + std::to_string(i) + ".";
+        if (std::holds_alternative<model::DeltaMixer>(model->layers()[i].mixer)) {
+            expect_close(lane.recurrent.idle().matrix[index], stages.floats(prefix + "recurrent_state"), prefix + "recurrent_state");
+            const state::StoredRows& conv = lane.recurrent.idle().conv[index];
+            std::vector<float> conv_rows(conv.rows() * conv.cols());
+            for (std::size_t row = 0; row < conv.rows(); ++row) conv.read(row, conv_rows.data() + row * conv.cols());
+            expect_close(conv_rows, stages.floats(prefix + "conv_state"), prefix + "conv_state");
+        } else {
+            std::vector<float> keys;
+            std::vector<float> values;
+            read_kv(lane, index, ids.size(), keys, values);
+            expect_close(keys, stages.floats(prefix + "k"), prefix + "k");
+            expect_close(values, stages.floats(prefix + "v"), prefix + "v");
+        }
+    }
+
+    const std::vector<float> last = stages.floats("hidden." + std::to_string(model->layers().size()));
+    std::vector<float> normed(last.size());
+    forward.final_norm({last.data(), ids.size(), hidden, hidden}, {normed.data(), ids.size(), hidden, hidden});
+    expect_close(normed, stages.floats("final_norm"), "final norm");
+    const std::vector<float> reference_normed = stages.floats("final_norm");
+    std::vector<float> logits(ids.size() * vocab);
+    forward.logits({reference_normed.data(), ids.size(), hidden, hidden}, {logits.data(), ids.size(), vocab, vocab});
+    expect_close(logits, stages.floats("logits"), "logits");
+}
+
+TEST_P(TargetParity, GreedyContinuationEqualsTheReference) {
+    const Stages stages(GetParam());
+    const auto model = load_golden_target(GetParam());
+    ProductionEngine engine(make_core({model, nullptr}, golden_settings(state::RowFormat::f32, state::KvFormat::f32)));
+    const std::vector<TokenId> expected = stages.ids("greedy.ids");
+    engine.begin_request(0, {expected.size(), {}});
+    ASSERT_TRUE(engine.prefill(0, stages.ids("input_ids"), 0, true).ok());
+    std::vector<TokenId> found{engine.lane(0).anchor};
+    while (found.size() < expected.size()) {
+        auto next = engine.plain_step(0);
+        ASSERT_TRUE(next.ok()) << next.status().message();
+        found.push_back(next.value());
+    }
+    EXPECT_EQ(found, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, TargetParity, ::testing::Values("target-r2", "target-r3", "target-r2-mlx4"),
+                         [](const auto& param_info) {
+                             std::string name = param_info.param;
+                             std::replace(name.begin(), name.end(), '-', '_');
+                             return name;
+                         });
+
+// With the formats that are served, one stage moves by its own rounding only. Bounds, per stage on the reference's inputs:
+//   BF16 rows and KV: a stored value carries a relative error of at most 2^-9; in relative L2 that is about 2^-9/sqrt(3) =
+//     1.1e-3 of the part that was stored. A layer adds a mixer output to the residual stream, so its own output moves by less:
+//     4e-3 leaves room for cancellation in the normalised delta output.
+//   INT8 KV: step absmax/127 per row; with absmax up to 4 rms, uniform error step/sqrt(12) is about 0.9 %: 2e-2.
+//   i8dot: activations to int8 per 64 carry about 1 % (numerics-notes: 1.1e-2 with outliers); several products in a row add in
+//     quadrature inside a layer's update: 5e-2 of the layer's output.
+struct FormatCase {
+    const char* name;
+    state::RowFormat rows;
+    state::KvFormat kv;
+    numerics::NumericsClass cls;
+    double bound;
+};
+
+class FormatParity : public ::testing::TestWithParam<FormatCase> {};
+
+TEST_P(FormatParity, LayersStayWithinTheBoundOfTheirFormat) {
+    const FormatCase& format = GetParam();
+    const Stages stages("target-r2-mlx4");
+    const auto model = load_golden_target("target-r2-mlx4");
+    EngineSettings settings = golden_settings(format.rows, format.kv);
+    settings.numerics = format.cls;
+    const auto core = make_core({model, nullptr}, settings);
+    const std::vector<TokenId> ids = stages.ids("input_ids");
+    const auto hidden = static_cast<std::size_t>(model->config().hidden);
+    state::Lane& lane = core->lane(0);
+    ASSERT_TRUE(lane.kv.reserve(static_cast<Position>(ids.size()) - 1).ok());
+    const Segment segment{&lane, ids, true};
+    double worst = 0;
+    for (std::size_t i = 0; i < model->layers().size(); ++i) {
+        std::vector<float> rows = stages.floats("hidden." + std::to_string(i));
+        core->target_forward().layer(i, {&segment, 1}, {rows.data(), ids.size(), hidden, hidden});
+        const double error = relative_l2(rows, stages.floats("hidden." + std::to_string(i + 1)));
+        EXPECT_TRUE(error <= format.bound) << "layer " << i << ": relative L2 " << error << ", bound " << format.bound;
+        worst = std::max(worst, error);
+    }
+    // The format is really in use: float32 storage would be a hundred times closer.
+    EXPECT_GT(worst, kParityBound);
+    RecordProperty("worst_relative_l2", std::to_string(worst));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Served, FormatParity,
+    ::testing::Values(FormatCase{"bf16", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::f32, 4e-3},
+                      FormatCase{"int8_kv", state::RowFormat::bf16, state::KvFormat::int8, numerics::NumericsClass::f32, 2e-2},
+                      FormatCase{"i8dot", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::i8dot, 5e-2}),
+    [](const auto& param_info) { return std::string(param_info.param.name); });
+
+// The Hugging Face and the MLX form of the same weights differ by the 4-bit (8-bit) codes and by bf16(1+w). With the MLX
+// form's own dequantised weights as reference both load alike; against the unquantised form a layer moves by the weights' error.
+TEST(TwoForms, HuggingFaceAndMlxFormsOfTheSameWeightsAgreeWithinQuantisation) {
+    const Stages stages("target-r2");
+    const std::vector<TokenId> ids = stages.ids("input_ids");
+    std::vector<float> outputs[2];
+    const char* names[] = {"target-r2", "target-r2-mlx4"};
+    for (int form = 0; form < 2; ++form) {
+        const auto model = load_golden_target(names[form]);
+        const auto core = make_core({model, nullptr}, golden_settings(state::RowFormat::f32, state::KvFormat::f32));
+        const auto hidden = static_cast<std::size_t>(model->config().hidden);
+        state::Lane& lane = core->lane(0);
+        ASSERT_TRUE(lane.kv.reserve(static_cast<Position>(ids.size()) - 1).ok());
+        const Segment segment{&lane, ids, true};
+        outputs[form] = stages.floats("hidden.0");
+        core->target_forward().layer(0, {&segment, 1}, {outputs[form].data(), ids.size(), hidden, hidden});
+    }
+    // Measured 0.1 to 0.2 for random weights at 4 bits; a norm shifted twice (or not at all) moves a layer by more than 0.5.
+    const double difference = relative_l2(outputs[1], outputs[0]);
+    EXPECT_TRUE(difference <= 0.3) << difference;
+    EXPECT_GT(difference, 1e-3);
+}
+
+class DraftParity : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DraftParity, EveryStageOnTheReferencesOwnInputs) {
+    const std::string name = GetParam();
+    const Stages stages("draft-w64");
+    const auto target = load_golden_target("target-r2");
+    const auto draft = load_golden_draft("draft-w64");
+    const auto core = make_core({target, draft}, golden_settings(state::RowFormat::f32, state::KvFormat::f32));
+    DraftForward& forward = *core->draft_forward();
+    const auto hidden = static_cast<std::size_t>(draft->config().hidden);
+    const auto vocab = static_cast<std::size_t>(draft->config().vocab);
+    const auto heads = static_cast<std::size_t>(draft->config().kv_heads * draft->config().head_dim);
+    const auto first = static_cast<std::size_t>(stages.ids(name + ".first_position")[0]);
+    const std::vector<TokenId> block_ids = stages.ids(name + ".block_ids");
+    const std::size_t block = block_ids.size();
+
+    const std::vector<float> taps = stages.floats("taps");
+    const std::size_t tap_width = taps.size() / stages.ids("input_ids").size();
+    std::vector<float> context(first * hidden);
+    forward.context_rows({taps.data(), first, tap_width, tap_width}, {context.data(), first, hidden, hidden});
+    expect_close(context, transpose_free_slice(stages.floats("long.context"), 0, first * hidden), "context rows");
+
+    state::Lane& lane = core->lane(0);
+    lane.length = static_cast<Position>(first);
+    lane.anchor = block_ids[0];
+    lane.has_anchor = true;
+    forward.append_context(lane, 0, {taps.data(), first, tap_width, tap_width}, state::RowSource::computed);
+    for (std::size_t layer = 0; layer < draft->layers().size(); ++layer) {
+        const std::string prefix = "long.layers." + std::to_string(layer) + ".context_";
+        const std::vector<float> all_keys = stages.floats(prefix + "k");
+        const std::vector<float> all_values = stages.floats(prefix + "v");
+        std::vector<float> keys;
+        std::vector<float> values;
+        for (Position p = lane.draft.first(); p < lane.draft.end(); ++p) {
+            keys.resize(keys.size() + heads);
+            values.resize(values.size() + heads);
+            lane.draft.keys(layer).read(lane.draft.slot(p), keys.data() + keys.size() - heads);
+            lane.draft.values(layer).read(lane.draft.slot(p), values.data() + values.size() - heads);
+        }
+        const std::size_t skip = static_cast<std::size_t>(lane.draft.first()) * heads;
+        expect_close(keys, transpose_free_slice(all_keys, skip, keys.size()), "context keys");
+        expect_close(values, transpose_free_slice(all_values, skip, values.size()), "context values");
+    }
+
+    state::Lane* const lanes[] = {&lane};
+    std::vector<float> embedded(block * hidden);
+    forward.embed_block(lanes, {embedded.data(), block, hidden, hidden});
+    expect_close(embedded, stages.floats(name + ".hidden.0"), "block embeddings");
+    for (std::size_t layer = 0; layer < draft->layers().size(); ++layer) {
+        std::vector<float> rows = stages.floats(name + ".hidden." + std::to_string(layer));
+        forward.layer(layer, lanes, {rows.data(), block, hidden, hidden});
+        expect_close(rows, stages.floats(name + ".hidden." + std::to_string(layer + 1)), "draft layer " + std::to_string(layer));
+    }
+    std::vector<float> last = stages.floats(name + ".hidden." + std::to_string(draft->layers().size()));
+    last.erase(last.begin(), last.begin() + static_cast<std::ptrdiff_t>(hidden));
+    std::vector<float> normed(last.size());
+    forward.final_norm({last.data(), block - 1, hidden, hidden}, {normed.data(), block - 1, hidden, hidden});
+    const std::vector<float> reference_normed = stages.floats(name + ".draft_hidden");
+    expect_close(normed, reference_normed, "draft hidden");
+    std::vector<float> logits((block - 1) * vocab);
+    forward.logits({reference_normed.data(), block - 1, hidden, hidden}, {logits.data(), block - 1, vocab, vocab});
+    const std::vector<float> reference_logits = stages.floats(name + ".logits");
+    expect_close(logits, reference_logits, "draft logits");
+
+    const DraftChoice choice = forward.choose(block_ids[0], {reference_normed.data(), block - 1, hidden, hidden},
+                                              {reference_logits.data(), block - 1, vocab, vocab});
+    EXPECT_EQ(choice.candidates, stages.ids(name + ".candidate_ids"));
+    EXPECT_EQ(choice.proposals, stages.ids(name + ".proposals"));
+    expect_close(choice.unary, stages.floats(name + ".unary"), "unary");
+    expect_close(choice.scores, stages.floats(name + ".scores"), "selector scores");
+    // q of the chosen candidate: the reference dumps the whole conditional.
+    const std::vector<float> reference_q = stages.floats(name + ".q");
+    std::vector<float> chosen_q;
+    for (std::size_t t = 0; t < block - 1; ++t) {
+        for (std::size_t i = 0; i < choice.top_k; ++i) {
+            if (choice.candidates[t * choice.top_k + i] == choice.proposals[t]) chosen_q.push_back(reference_q[t * choice.top_k + i]);
+        }
+    }
+    expect_close(choice.q, chosen_q, "q");
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, DraftParity, ::testing::Values("long", "edge", "short"),
+                         [](const auto& param_info) { return std::string(param_info.param); });
+
+TEST(DraftFromPrompt, WholeBlockFromThePromptProposesWhatTheReferenceProposes) {
+    const Stages stages("draft-w64");
+    const Stages target_stages("target-r2");
+    ProductionEngine engine(make_core({load_golden_target("target-r2"), load_golden_draft("draft-w64")},
+                                      golden_settings(state::RowFormat::f32, state::KvFormat::f32)));
+    engine.begin_request(0, {64, {}});
+    ASSERT_TRUE(engine.prefill(0, target_stages.ids("input_ids"), 0, true).ok());
+    EXPECT_EQ(engine.lane(0).anchor, stages.ids("long.block_ids")[0]);
+    DraftOutput out;
+    state::Lane* const lanes[] = {&engine.lane(0)};
+    engine.core().draft_forward()->run(lanes, out);
+    EXPECT_EQ(out.choices[0].proposals, stages.ids("long.proposals"));
+    expect_close(out.hidden, stages.floats("long.draft_hidden"), "draft hidden after the whole run", 1e-4);
+}
+
+}  // namespace
+}  // namespace draftprobe::decode

@@ -1,0 +1,3 @@
+#include "instrument/observer.h"
+
+template class draftprobe::decode::Engine<draftprobe::instrument::SinkObserver>;

@@ -1,0 +1,76 @@
+#include "probe/assembly.h"
+
+#include <fmt/format.h>
+
+#include "formats/checkpoint.h"
+#include "formats/identity.h"
+#include "model/draft_model.h"
+
+namespace draftprobe::probe {
+
+namespace {
+
+Result<IdentityGroup> identity_of(const std::filesystem::path& dir, const std::vector<std::string>& names) {
+    DP_ASSIGN_OR_RETURN(const std::vector<FileDigest> digests, digest_files(dir, names));
+    DP_ASSIGN_OR_RETURN(std::string digest, group_digest(digests));
+    IdentityGroup group;
+    group.digest = std::move(digest);
+    for (const FileDigest& file : digests) group.files.push_back(file.sha256 + "  " + file.name);
+    return group;
+}
+
+Status require_directory(const std::filesystem::path& dir, std::string_view what) {
+    std::error_code error;
+    if (std::filesystem::is_directory(dir, error)) return {};
+    const bool exists = std::filesystem::exists(dir, error);
+    const std::string message = fmt::format("{} '{}': found {}, expected a checkpoint directory with config.json and "
+                                            "model.safetensors; check the path",
+                                            what, dir.string(), exists ? "something that is not a directory" : "nothing");
+    return exists ? invalid_argument(message) : not_found(message);
+}
+
+}  // namespace
+
+Result<Assembly> load_assembly(const std::filesystem::path& target_dir, const std::filesystem::path& draft_dir,
+                               bool with_identity) {
+    Assembly assembly;
+    assembly.target_dir = target_dir;
+    assembly.draft_dir = draft_dir;
+    // Configurations first: a wrong pair is refused before weights are read.
+    DP_RETURN_IF_ERROR(require_directory(target_dir, "--target"));
+    DP_ASSIGN_OR_RETURN(const TargetConfig target_config, read_target_config(target_dir));
+    std::optional<DraftConfig> draft_config;
+    if (!draft_dir.empty()) {
+        DP_RETURN_IF_ERROR(require_directory(draft_dir, "--draft"));
+        DP_ASSIGN_OR_RETURN(draft_config, read_draft_config(draft_dir));
+        DP_RETURN_IF_ERROR(model::check_pair(target_config, *draft_config));
+    }
+    DP_ASSIGN_OR_RETURN(const Checkpoint target, Checkpoint::open(target_dir));
+    DP_ASSIGN_OR_RETURN(assembly.models.target, model::TargetModel::load(target, target_config));
+    if (draft_config) {
+        DP_ASSIGN_OR_RETURN(const Checkpoint draft, Checkpoint::open(draft_dir));
+        DP_ASSIGN_OR_RETURN(assembly.models.draft, model::DraftModel::load(draft, *draft_config));
+        if (with_identity) {
+            DP_ASSIGN_OR_RETURN(assembly.draft_identity, identity_of(draft_dir, draft.files()));
+        }
+    }
+    if (with_identity) {
+        DP_ASSIGN_OR_RETURN(assembly.target_identity, identity_of(target_dir, target.files()));
+    }
+    std::error_code error;
+    if (std::filesystem::exists(target_dir / "tokenizer.json", error)) {
+        DP_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(target_dir / "tokenizer.json"));
+        if (tokenizer.vocab_size() > static_cast<std::size_t>(target_config.vocab)) {
+            return mismatch(fmt::format("{}: tokenizer.json has ids up to {}, the target's vocabulary has {} rows; use the "
+                                        "tokenizer of this checkpoint",
+                                        target_dir.string(), tokenizer.vocab_size() - 1, target_config.vocab));
+        }
+        assembly.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
+        if (with_identity) {
+            DP_ASSIGN_OR_RETURN(assembly.tokenizer_identity, identity_of(target_dir, {"tokenizer.json"}));
+        }
+    }
+    return assembly;
+}
+
+}  // namespace draftprobe::probe

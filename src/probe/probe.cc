@@ -1,0 +1,304 @@
+#include "probe/probe.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "probe/recorder.h"
+#include "state/snapshot.h"
+
+namespace draftprobe::probe {
+
+using instrument::ObservedEngine;
+
+namespace {
+
+constexpr int kFreshLane = 0;
+constexpr int kMovedLane = 1;  // where the restored arm goes on
+
+std::vector<Setting> effective_settings(const Assembly& assembly, const decode::EngineSettings& engine) {
+    const TargetConfig& target = assembly.models.target->config();
+    const DraftConfig& draft = assembly.models.draft->config();
+    std::vector<Setting> settings;
+    const auto add = [&settings](std::string field, std::string value) {
+        settings.push_back({std::move(field), std::move(value)});
+    };
+    add("numerics", std::string(numerics::numerics_class_name(engine.numerics)));
+    add("kv_format", std::string(state::kv_format_name(engine.kv_format)));
+    add("row_format", std::string(state::row_format_name(engine.row_format)));
+    add("budget", "full");
+    add("sampling", "greedy");
+    add("block", fmt::format("{}", draft.block));
+    add("draft_window", fmt::format("{}", assembly.models.draft->window()));
+    add("taps", fmt::format("{}", fmt::join(draft.taps, ",")));
+    add("mask_token", fmt::format("{}", draft.mask_token));
+    add("selector_top_k", fmt::format("{}", draft.selector->top_k));
+    add("chunk_tokens", fmt::format("{}", engine.chunk_tokens));
+    add("stop_tokens", fmt::format("{}", fmt::join(target.eos_ids, ",")));
+    return settings;
+}
+
+// What state depends on: every identity group and setting that reaches its bytes.
+std::string state_identity(const Assembly& assembly, const std::vector<Setting>& settings) {
+    std::string text = assembly.target_identity.digest + "\n" + assembly.draft_identity.digest + "\n" +
+                       assembly.tokenizer_identity.digest + "\n";
+    for (const Setting& setting : settings) text += setting.field + "=" + setting.value + "\n";
+    return sha256_hex(text);
+}
+
+// The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident (unless the
+// prompt is the same both ways, which the ledger's shared-token count then shows).
+std::vector<TokenId> occupant_prompt(const ProbeRequest& request) { return {request.prompt.rbegin(), request.prompt.rend()}; }
+
+class ArmRun {
+public:
+    ArmRun(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm, ObservedEngine& engine,
+           Recorder& recorder, std::string identity)
+        : assembly_(assembly),
+          request_(request),
+          settings_(settings),
+          arm_(arm),
+          engine_(engine),
+          recorder_(recorder),
+          identity_(std::move(identity)) {}
+
+    Status run() {
+        engine_.observer().set_sink(nullptr);
+        int lane = kFreshLane;
+        const std::span<const TokenId> prompt(request_.prompt);
+        switch (arm_) {
+            case Arm::fresh:
+            case Arm::repeat: DP_RETURN_IF_ERROR(materialise(kFreshLane)); break;
+            case Arm::restored: {
+                DP_RETURN_IF_ERROR(dirty(kMovedLane));
+                DP_RETURN_IF_ERROR(materialise(kFreshLane));
+                DP_RETURN_IF_ERROR(move_request());
+                lane = kMovedLane;
+                break;
+            }
+            case Arm::uninterrupted:
+            case Arm::natural: begin(kFreshLane); break;
+        }
+        recorder_.set_phase(ForwardPhase::resume);
+        const state::Lane& state = engine_.lane(lane);
+        const Position stop = arm_ == Arm::natural ? 0 : request_.boundary;
+        DP_RETURN_IF_ERROR(prefill(lane, prompt.subspan(static_cast<std::size_t>(state.length)), stop, true, "prefill"));
+        recorder_.ledger_event("prefill", state, "", prompt, occupant_);
+        recorder_.count_rows(state);
+        DP_RETURN_IF_ERROR(decode(lane));
+        recorder_.ledger_event("end", state, "", prompt, occupant_);
+        engine_.observer().set_sink(nullptr);
+        return recorder_.status();
+    }
+
+    std::size_t retained() const { return retained_; }
+
+private:
+    void begin(int lane) {
+        // Cycles bound the run; the limit only has to be out of their way.
+        const std::size_t room = request_.cycles * engine_.core().settings().block + 2;
+        engine_.begin_request(lane, {room, assembly_.models.target->config().eos_ids});
+        engine_.observer().set_sink(&recorder_);
+    }
+
+    // Prefill in visible steps: the engine's own chunks, one call each.
+    Status prefill(int lane, std::span<const TokenId> tokens, Position stop, bool select_anchor, std::string_view phase) {
+        const std::size_t total = tokens.size();
+        while (!tokens.empty()) {
+            const std::size_t count =
+                decode::next_chunk(engine_.lane(lane).length, tokens.size(), engine_.core().settings().chunk_tokens, stop);
+            const bool last = count == tokens.size();
+            DP_RETURN_IF_ERROR(engine_.prefill(lane, tokens.first(count), stop, select_anchor && last));
+            tokens = tokens.subspan(count);
+            report(phase, total - tokens.size(), total);
+        }
+        return {};
+    }
+
+    Status materialise(int lane) {
+        begin(lane);
+        recorder_.set_phase(ForwardPhase::materialise);
+        const std::span<const TokenId> prefix = std::span(request_.prompt).first(static_cast<std::size_t>(request_.boundary));
+        DP_RETURN_IF_ERROR(prefill(lane, prefix, request_.boundary, false, "materialise"));
+        recorder_.ledger_event("materialise", engine_.lane(lane), "", request_.prompt, occupant_);
+        return {};
+    }
+
+    // Another request runs in the lane first, unobserved: prompt and two cycles.
+    Status dirty(int lane) {
+        occupant_ = occupant_prompt(request_);
+        engine_.begin_request(lane, {64, {}});
+        DP_RETURN_IF_ERROR(prefill(lane, occupant_, 0, true, "dirty the other lane"));
+        decode::ModelDrafter drafter(*engine_.core().draft_forward());
+        for (int cycle = 0; cycle < 2; ++cycle) {
+            auto result = engine_.cycle({&lane, 1}, drafter, engine_.core().settings().block);
+            if (!result.ok()) return result.status();
+        }
+        return {};
+    }
+
+    Status move_request() {
+        const state::Lane& from = engine_.lane(kFreshLane);
+        state::Lane& to = engine_.lane(kMovedLane);
+        DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, state::take_snapshot(from, identity_));
+        recorder_.ledger_event("snapshot", from, "memory", request_.prompt, {});
+        const std::vector<TokenId> occupant_tokens = to.tokens;
+        const instrument::DraftMemory before = instrument::remember_draft_memory(to);
+        DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity_, settings_.restore_draft, to));
+        for (const instrument::Fault& fault : settings_.faults) {
+            instrument::shift_context_rows(to, before, fault.shift, settings_.restore_draft == state::DraftRestore::exact);
+        }
+        if (settings_.restore_draft == state::DraftRestore::rows) engine_.core().draft_forward()->rebuild_rings(to);
+        const std::size_t room = request_.cycles * engine_.core().settings().block + 2;
+        engine_.set_limits(kMovedLane, {room, assembly_.models.target->config().eos_ids});
+        recorder_.ledger_event("restore", to, "memory", request_.prompt, occupant_tokens);
+        return {};
+    }
+
+    Status decode(int lane) {
+        decode::ModelDrafter drafter(*engine_.core().draft_forward());
+        for (std::size_t cycle = 0; cycle < request_.cycles; ++cycle) {
+            auto result = engine_.cycle({&lane, 1}, drafter, engine_.core().settings().block);
+            if (!result.ok()) return result.status();
+            retained_ += result.value()[0].retained;
+            report("decode", cycle + 1, request_.cycles);
+            DP_RETURN_IF_ERROR(recorder_.status());
+            if (result.value()[0].finished) break;
+        }
+        return {};
+    }
+
+    void report(std::string_view phase, std::size_t done, std::size_t total) const {
+        if (settings_.progress) settings_.progress(phase, done, total);
+    }
+
+    const Assembly& assembly_;
+    const ProbeRequest& request_;
+    const ProbeSettings& settings_;
+    Arm arm_;
+    ObservedEngine& engine_;
+    Recorder& recorder_;
+    std::string identity_;
+    std::vector<TokenId> occupant_;
+    std::size_t retained_ = 0;
+};
+
+}  // namespace
+
+std::size_t prompt_limit(const Assembly& assembly, std::size_t cycles, std::size_t block) {
+    std::size_t positions = static_cast<std::size_t>(assembly.models.target->config().max_positions);
+    if (assembly.models.draft != nullptr) {
+        positions = std::min(positions, static_cast<std::size_t>(assembly.models.draft->config().max_positions));
+    }
+    const std::size_t decoded = (cycles + 1) * block;
+    return positions > decoded ? positions - decoded : 0;
+}
+
+Status check_request(const Assembly& assembly, const ProbeRequest& request) {
+    if (assembly.models.draft == nullptr) return invalid_argument("probe: no draft was given; name one with --draft DIR");
+    if (request.prompt.empty()) {
+        return invalid_argument("prompt: found 0 tokens, expected at least 1; give a prompt that is not empty");
+    }
+    const auto vocab = static_cast<std::size_t>(assembly.models.target->config().vocab);
+    for (std::size_t i = 0; i < request.prompt.size(); ++i) {
+        if (request.prompt[i] >= vocab) {
+            return invalid_argument(fmt::format("prompt: token id {} at index {}, expected ids below the target's vocabulary of {} "
+                                                "rows; use ids of this target's tokenizer",
+                                                request.prompt[i], i, vocab));
+        }
+    }
+    if (request.cycles == 0) return invalid_argument("--cycles: found 0, expected at least 1");
+    const auto block = static_cast<std::size_t>(assembly.models.draft->config().block);
+    const std::size_t limit = prompt_limit(assembly, request.cycles, block);
+    if (request.prompt.size() > limit) {
+        return exhausted(fmt::format("prompt: {} tokens, expected at most {} (max_position_embeddings less {} cycles of {} rows); "
+                                     "shorten the prompt or --cycles",
+                                     request.prompt.size(), limit, request.cycles + 1, block));
+    }
+    const auto length = static_cast<Position>(request.prompt.size());
+    if (request.boundary <= 0 || request.boundary % kPageTokens != 0 || request.boundary >= length) {
+        return invalid_argument(fmt::format("prefix boundary: found {}, expected a multiple of {} above 0 and below the prompt's {} "
+                                            "tokens; choose another --prefix-tokens",
+                                            request.boundary, kPageTokens, length));
+    }
+    return {};
+}
+
+Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
+                          const std::filesystem::path& path, bool force) {
+    DP_RETURN_IF_ERROR(check_request(assembly, request));
+    const DraftConfig& draft = assembly.models.draft->config();
+    decode::EngineSettings engine_settings = settings.engine;
+    engine_settings.lanes = std::max(engine_settings.lanes, 2);
+    engine_settings.max_tokens = request.prompt.size() + (request.cycles + 3) * static_cast<std::size_t>(draft.block);
+    engine_settings.poison = true;
+
+    CaptureShape shape;
+    shape.level = settings.level;
+    shape.block = draft.block;
+    shape.candidates = draft.selector->top_k;
+    shape.hidden = settings.level >= 3 ? draft.hidden : 0;
+    DP_ASSIGN_OR_RETURN(CaptureWriter writer, CaptureWriter::create(path, force, shape));
+    DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, engine_settings));
+
+    RecorderOptions options;
+    options.level = settings.level;
+    options.digest_every = settings.digest_every;
+    options.window = core->window();
+    options.boundary = request.boundary;
+    options.request = request.key;
+    options.tokenizer_digest = assembly.tokenizer_identity.digest;
+    options.numerics_class = numerics::numerics_class_name(engine_settings.numerics);
+    Recorder recorder(options, writer);
+    const std::size_t window = core->window();
+    ObservedEngine engine(std::move(core));
+
+    CaptureHeader header;
+    header.settings = effective_settings(assembly, engine_settings);
+    ArmRun run(assembly, request, settings, arm, engine, recorder, state_identity(assembly, header.settings));
+    DP_RETURN_IF_ERROR(run.run());
+
+    header.level = settings.level;
+    header.identity.target = assembly.target_identity;
+    header.identity.draft = assembly.draft_identity;
+    header.identity.tokenizer = assembly.tokenizer_identity;
+    header.identity.chat_template = request.chat_template;
+    header.identity.build.digest = settings.build_digest;
+    header.environment = {{"isa", std::string(numerics::isa_name(engine_settings.isa))},
+                          {"threads", fmt::format("{}", engine_settings.threads)},
+                          {"lanes", fmt::format("{}", engine_settings.lanes)},
+                          {"device", "cpu"}};
+    header.arm = arm;
+    if (arm == Arm::restored) {
+        header.treatment.restore_target = "exact";
+        header.treatment.restore_draft = state::draft_restore_name(settings.restore_draft);
+        header.treatment.tier = "memory";
+        header.treatment.lane_from = kFreshLane;
+        header.treatment.lane_to = kMovedLane;
+        for (const instrument::Fault& fault : settings.faults) header.treatment.faults.push_back(fault.spelling);
+    }
+    CapturedRequest captured;
+    captured.key = request.key;
+    captured.prompt_ids.assign(request.prompt.begin(), request.prompt.end());
+    captured.prompt_length = static_cast<Position>(request.prompt.size());
+    captured.boundary = request.boundary;
+    captured.window = static_cast<Position>(assembly.models.draft->window() == 0 ? 0 : window);
+    header.requests.push_back(std::move(captured));
+    header.ledger = std::move(recorder.ledger);
+    header.schedule = std::move(recorder.schedule);
+    header.totals.rows = std::move(recorder.rows);
+    header.block = shape.block;
+    header.candidates = shape.candidates;
+    header.hidden = shape.hidden;
+
+    ArmResult result;
+    result.path = path;
+    result.cycles = recorder.cycles();
+    result.retained = run.retained();
+    DP_ASSIGN_OR_RETURN(result.digest, writer.finish(std::move(header)));
+    return result;
+}
+
+}  // namespace draftprobe::probe

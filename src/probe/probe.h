@@ -1,0 +1,59 @@
+// One probe: the same request in two (or more) arms, each recorded as a capture.
+//
+//   fresh          materialise [0, B), go on in place: the control
+//   restored       another lane is dirtied by another request; materialise [0, B), snapshot, restore into that lane, go on there
+//   repeat         fresh again
+//   uninterrupted  the same chunk cuts, no stop at B
+//   natural        natural chunking, no cut at B
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "instrument/faults.h"
+#include "probe/assembly.h"
+
+namespace draftprobe::probe {
+
+struct ProbeRequest {
+    std::string key = "r0";
+    std::vector<TokenId> prompt;  // P ids
+    Position boundary = 0;        // B: page-aligned, 0 < B < P
+    std::size_t cycles = 0;       // decode cycles, at least 1; fewer are run when a stop token ends the request
+    TemplateIdentity chat_template;
+};
+
+struct ProbeSettings {
+    decode::EngineSettings engine;  // max_tokens is set by the probe
+    int level = 3;
+    std::size_t digest_every = 0;
+    state::DraftRestore restore_draft = state::DraftRestore::exact;
+    std::vector<instrument::Fault> faults;  // applied to the restored arm
+    std::string build_digest;               // 64 hex digits
+    // Called while work goes on: what is being done, how much of how much. May be empty.
+    std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;
+};
+
+struct ArmResult {
+    std::filesystem::path path;
+    std::string digest;  // capture digest
+    std::size_t cycles = 0;
+    std::size_t retained = 0;
+};
+
+// Largest P accepted for a model pair: what position embeddings and the context allow.
+std::size_t prompt_limit(const Assembly& assembly, std::size_t cycles, std::size_t block);
+
+// Checks request and settings against the models before anything is written. Errors: invalid_argument (empty prompt, ids
+// outside the vocabulary, boundary 0, unaligned or not below P, no draft), exhausted (prompt too long).
+Status check_request(const Assembly& assembly, const ProbeRequest& request);
+
+// Runs one arm and writes its capture directory at `path` (appears complete or not at all). Errors: as check_request; those
+// of the engine; invalid_argument when `path` exists and force is false.
+Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
+                          const std::filesystem::path& path, bool force);
+
+}  // namespace draftprobe::probe

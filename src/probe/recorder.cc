@@ -1,0 +1,208 @@
+#include "probe/recorder.h"
+
+#include <algorithm>
+
+#include "base/float_bits.h"
+#include "base/hash.h"
+#include "capture/context_hash.h"
+#include "decode/ranking.h"
+#include "state/ledger.h"
+
+namespace draftprobe::probe {
+
+namespace {
+
+RowSource source_of(state::RowSource source) {
+    switch (source) {
+        case state::RowSource::computed: return RowSource::computed;
+        case state::RowSource::restored: return RowSource::restored;
+        case state::RowSource::carried: return RowSource::carried;
+        case state::RowSource::none: return RowSource::none;
+    }
+    return RowSource::none;
+}
+
+std::vector<SourceRange> ranges_of(const std::vector<state::SourceRange>& ranges, Position first, Position last) {
+    std::vector<SourceRange> result;
+    for (const auto& range : ranges) {
+        const Position begin = std::max(range.first, first);
+        const Position end = std::min(range.last, last);
+        if (begin < end) result.push_back({begin, end, source_of(range.source)});
+    }
+    return result;
+}
+
+// Adds the positions of `ranges` inside [first, last) to the counts by source; uncovered positions count as none.
+template <typename Counts>
+void count_sources(const std::vector<state::SourceRange>& ranges, Position first, Position last, Counts& counts) {
+    std::int64_t covered = 0;
+    for (const SourceRange& range : ranges_of(ranges, first, last)) {
+        const std::int64_t rows = range.last - range.first;
+        covered += rows;
+        switch (range.source) {
+            case RowSource::computed: counts.computed += rows; break;
+            case RowSource::restored: counts.restored += rows; break;
+            case RowSource::carried: counts.carried += rows; break;
+            case RowSource::none: counts.none += rows; break;
+        }
+    }
+    counts.none += std::max<std::int64_t>(0, last - first - covered);
+}
+
+// Rows as BF16 and the digest of each float32 row before that rounding.
+void keep_rows(numerics::ConstRows rows, std::vector<Bf16>& bits, std::vector<std::uint64_t>& digests) {
+    bits.clear();
+    digests.clear();
+    for (std::size_t r = 0; r < rows.rows; ++r) {
+        const std::span<const float> row(rows.row(r), rows.cols);
+        digests.push_back(xxh3_64(std::as_bytes(row)));
+        for (const float value : row) bits.push_back(f32_to_bf16(value));
+    }
+}
+
+ForwardKind kind_of(decode::ForwardKind kind) {
+    switch (kind) {
+        case decode::ForwardKind::prefill: return ForwardKind::prefill;
+        case decode::ForwardKind::verify: return ForwardKind::verify;
+        case decode::ForwardKind::plain: return ForwardKind::plain;
+    }
+    return ForwardKind::prefill;
+}
+
+}  // namespace
+
+void Recorder::ledger_event(const std::string& name, const state::Lane& lane, std::string_view tier,
+                            std::span<const TokenId> prompt, std::span<const TokenId> occupant) {
+    if (options_.level < 2) return;
+    LedgerEvent event;
+    event.event = name;
+    event.request = options_.request;
+    event.lane = lane.id();
+    event.position = lane.length;
+    for (const state::LedgerEntry& entry : state::lane_ledger(lane, true)) {
+        LedgerComponent component;
+        component.component = state::component_name(entry.component);
+        component.first = entry.first;
+        component.last = entry.last;
+        component.base = entry.base;
+        component.rows_claimed = static_cast<std::int64_t>(entry.rows_claimed);
+        component.rows_written = static_cast<std::int64_t>(entry.rows_written);
+        component.sources = ranges_of(entry.sources, entry.first, entry.last);
+        component.tier = tier;
+        component.bytes = entry.bytes;
+        component.digest = entry.digest;
+        event.components.push_back(std::move(component));
+    }
+    event.row_first = lane.draft.first();
+    event.row_digests = state::context_row_digests(lane);
+    event.previous_occupant = lane.previous_occupant;
+    if (!lane.previous_occupant.empty()) {
+        const std::size_t limit = std::min(prompt.size(), occupant.size());
+        std::size_t shared = 0;
+        while (shared < limit && prompt[shared] == occupant[shared]) ++shared;
+        event.previous_shared_tokens = static_cast<Position>(shared);
+    }
+    ledger.push_back(std::move(event));
+}
+
+void Recorder::count_rows(const state::Lane& lane) {
+    for (const state::LedgerEntry& entry : state::lane_ledger(lane, false)) {
+        ComponentRows counts;
+        counts.request = options_.request;
+        counts.component = state::component_name(entry.component);
+        // Recurrent components count tokens consumed: all of [0, P).
+        const bool draft = entry.component == state::Component::draft_context || entry.component == state::Component::draft_rings;
+        count_sources(entry.sources, draft ? entry.first : 0, lane.length, counts);
+        rows.push_back(std::move(counts));
+    }
+}
+
+void Recorder::on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t row_count) {
+    if (kind == decode::ForwardKind::verify) return;  // its StepRecord says it
+    ForwardCall call;
+    call.kind = kind_of(kind);
+    call.phase = phase_;
+    call.request = options_.request;
+    call.lane = lane.id();
+    call.start = start;
+    call.rows = static_cast<std::int64_t>(row_count);
+    call.numerics_class = options_.numerics_class;
+    schedule.push_back(std::move(call));
+}
+
+void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) {
+    step_ = StepRecord();
+    step_.cycle = static_cast<std::int64_t>(cycle_);
+    step_.lane = lane.id();
+    step_.request = options_.request;
+    step_.length = lane.length;
+    step_.anchor = lane.anchor;
+    step_.context_hash = context_hash(options_.tokenizer_digest, lane.tokens, lane.anchor);
+
+    const Position oldest_visible = std::max<Position>(0, lane.length - static_cast<Position>(options_.window) + 1);
+    if (oldest_visible < options_.boundary) {
+        count_sources(lane.draft.sources(), oldest_visible, options_.boundary, step_.exposure);
+        step_.exposure.total = options_.boundary - oldest_visible;
+    }
+    step_.draft_context.rows_claimed = static_cast<std::int64_t>(lane.draft.rows_claimed());
+    step_.draft_context.rows_valid = static_cast<std::int64_t>(std::min(lane.draft.rows_written(), lane.draft.rings_written()));
+    step_.draft_context.first_position = lane.draft.first();
+    step_.draft_context.provenance = ranges_of(lane.draft.sources(), lane.draft.first(), lane.draft.end());
+    if (options_.level >= 2) step_.draft_context.digest = state::component_digest(lane, state::Component::draft_context);
+
+    step_.candidate_ids.assign(choice.candidates.begin(), choice.candidates.end());
+    step_.candidate_scores = choice.unary;
+    step_.proposals.assign(choice.proposals.begin(), choice.proposals.end());
+    step_.q = choice.q;
+    step_.prefix_confidence = choice.prefix_confidence;
+    for (std::size_t t = 0; t < choice.proposals.size() && choice.top_k > 1; ++t) {
+        std::vector<float> scores(choice.scores.begin() + static_cast<std::ptrdiff_t>(t * choice.top_k),
+                                  choice.scores.begin() + static_cast<std::ptrdiff_t>((t + 1) * choice.top_k));
+        std::partial_sort(scores.begin(), scores.begin() + 2, scores.end(), std::greater<>());
+        step_.selector_margins.push_back(scores[0] - scores[1]);
+        step_.candidate_margins.push_back(choice.unary[(t + 1) * choice.top_k - 1] - choice.next_unary[t]);
+    }
+    keep_rows(hidden, draft_hidden_, step_.draft_hidden_digests);
+    step_.drafted = static_cast<std::int64_t>(choice.proposals.size());
+}
+
+void Recorder::on_verify(const decode::VerifyView& view) {
+    const decode::CycleResult& result = view.result;
+    step_.proposal_source = view.source == decode::ProposalSource::draft ? "selector" : "scripted";
+    step_.offered = static_cast<std::int64_t>(result.offered);
+    step_.verified = static_cast<std::int64_t>(result.verified);
+    step_.accepted = static_cast<std::int64_t>(result.accepted);
+    step_.retained = static_cast<std::int64_t>(result.retained);
+    step_.emitted = static_cast<std::int64_t>(result.emitted.size());
+    if (step_.offered < step_.drafted) step_.offered_cut = CutReason::budget;
+    if (step_.accepted < step_.verified) step_.accepted_cut = CutReason::mismatch;
+    if (step_.retained < step_.accepted + 1) {
+        step_.retained_cut = step_.emitted_cut = result.cut == decode::Cut::stop ? CutReason::stop : CutReason::limit;
+    }
+    step_.censored = !observed_acceptance(step_).rejected;
+    step_.target_choices.assign(view.target_choices.begin(), view.target_choices.end());
+    for (std::size_t r = 0; r < view.logits.rows; ++r) {
+        const auto best = decode::top_logits({view.logits.row(r), view.logits.cols}, 2);
+        for (const auto& entry : best) {
+            step_.target_top2.push_back(entry.token);
+            step_.target_top2_logits.push_back(entry.logit);
+        }
+        step_.target_margins.push_back(best[0].logit - best[1].logit);
+    }
+    keep_rows(view.hidden, target_hidden_, step_.target_hidden_digests);
+    step_.committed.assign(view.rows.begin(), view.rows.begin() + static_cast<std::ptrdiff_t>(result.retained));
+    step_.next_anchor = result.emitted.back();
+}
+
+void Recorder::on_commit(const state::Lane& lane, const decode::CycleResult&) {
+    ++cycle_;
+    if (options_.level >= 2 && options_.digest_every != 0 && cycle_ % options_.digest_every == 0) {
+        for (const state::LedgerEntry& entry : state::lane_ledger(lane, true)) {
+            step_.state_digests.push_back({std::string(state::component_name(entry.component)), entry.digest});
+        }
+    }
+    if (!status_.ok()) return;
+    status_ = writer_.add_step(step_, {draft_hidden_.data(), target_hidden_.data()});
+}
+
+}  // namespace draftprobe::probe

@@ -1,0 +1,61 @@
+// Turns what the observed engine shows into a capture: one StepRecord per lane-cycle, forward calls, ledger events.
+//
+// A Recorder belongs to one arm. It reads the engine and never changes it. Errors of the writer are kept and returned by
+// `status()`, since hooks cannot fail.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "capture/writer.h"
+#include "instrument/observer.h"
+
+namespace draftprobe::probe {
+
+struct RecorderOptions {
+    int level = 3;
+    std::size_t digest_every = 0;  // state digests every K commits; 0: at ledger events only
+    std::size_t window = 0;        // draft window W
+    Position boundary = 0;         // B
+    std::string request;           // key
+    std::string tokenizer_digest;
+    std::string numerics_class;
+};
+
+class Recorder final : public instrument::CycleSink {
+public:
+    Recorder(RecorderOptions options, CaptureWriter& writer) : options_(std::move(options)), writer_(writer) {}
+
+    void set_phase(ForwardPhase phase) { phase_ = phase; }
+    // Records the lane's ledger under `event`; `tier` marks what came from or went to a store.
+    void ledger_event(const std::string& event, const state::Lane& lane, std::string_view tier,
+                      std::span<const TokenId> prompt, std::span<const TokenId> occupant);
+    // What the state read by the first decode cycle is made of.
+    void count_rows(const state::Lane& lane);
+
+    void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) override;
+    void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) override;
+    void on_verify(const decode::VerifyView& view) override;
+    void on_commit(const state::Lane& lane, const decode::CycleResult& result) override;
+
+    const Status& status() const { return status_; }
+    std::size_t cycles() const { return cycle_; }
+
+    std::vector<LedgerEvent> ledger;
+    std::vector<ForwardCall> schedule;
+    std::vector<ComponentRows> rows;
+
+private:
+    RecorderOptions options_;
+    CaptureWriter& writer_;
+    ForwardPhase phase_ = ForwardPhase::materialise;
+    StepRecord step_;
+    std::vector<Bf16> draft_hidden_;
+    std::vector<Bf16> target_hidden_;
+    std::size_t cycle_ = 0;
+    Status status_;
+};
+
+}  // namespace draftprobe::probe
