@@ -116,19 +116,23 @@ INSTANTIATE_TEST_SUITE_P(Golden, TargetParity, ::testing::Values("target-r2", "t
                              return name;
                          });
 
-// With the formats that are served, one stage moves by its own rounding only. Bounds, per stage on the reference's inputs:
-//   BF16 rows and KV: a stored value carries a relative error of at most 2^-9; in relative L2 that is about 2^-9/sqrt(3) =
-//     1.1e-3 of the part that was stored. A layer adds a mixer output to the residual stream, so its own output moves by less:
-//     4e-3 leaves room for cancellation in the normalised delta output.
-//   INT8 KV: step absmax/127 per row; with absmax up to 4 rms, uniform error step/sqrt(12) is about 0.9 %: 2e-2.
-//   i8dot: activations to int8 per 64 carry about 1 % (numerics-notes: 1.1e-2 with outliers); several products in a row add in
-//     quadrature inside a layer's update: 5e-2 of the layer's output.
+// With the formats that are served, one stage moves by its own rounding only; relative L2 of a layer's output (residual stream
+// included) on the reference's inputs. Where the bounds come from:
+//   BF16: a stored value carries a relative error of at most 2^-9, 1.1e-3 in relative L2. A delta layer's stored convolution rows
+//     pass through q and k normalisation and the recurrence, and its output through a norm that scales small outputs up: 6e-3. An
+//     attention layer only averages rounded K and V: 2e-3.
+//   INT8 KV: step absmax/127 per row; with absmax at 3 rms the uniform error step/sqrt(12) is 0.7 % of K and V: 8e-3 in attention
+//     layers, nothing in the others.
+//   i8dot: activations to int8 per 64 carry about 1 % (numerics-notes: 1.1e-2 with outliers); a layer chains up to four such
+//     products, in quadrature 2 %, more where the delta norm scales up: 5e-2.
 struct FormatCase {
     const char* name;
     state::RowFormat rows;
     state::KvFormat kv;
     numerics::NumericsClass cls;
-    double bound;
+    double delta_bound;
+    double attention_bound;
+    double attention_floor;  // a healthy run is above it: the format is really in use
 };
 
 class FormatParity : public ::testing::TestWithParam<FormatCase> {};
@@ -145,24 +149,24 @@ TEST_P(FormatParity, LayersStayWithinTheBoundOfTheirFormat) {
     state::Lane& lane = core->lane(0);
     ASSERT_TRUE(lane.kv.reserve(static_cast<Position>(ids.size()) - 1).ok());
     const Segment segment{&lane, ids, true};
-    double worst = 0;
     for (std::size_t i = 0; i < model->layers().size(); ++i) {
         std::vector<float> rows = stages.floats("hidden." + std::to_string(i));
         core->target_forward().layer(i, {&segment, 1}, {rows.data(), ids.size(), hidden, hidden});
         const double error = relative_l2(rows, stages.floats("hidden." + std::to_string(i + 1)));
-        EXPECT_TRUE(error <= format.bound) << "layer " << i << ": relative L2 " << error << ", bound " << format.bound;
-        worst = std::max(worst, error);
+        const bool attention = std::holds_alternative<model::AttentionMixer>(model->layers()[i].mixer);
+        const double bound = attention ? format.attention_bound : format.delta_bound;
+        EXPECT_TRUE(error <= bound) << "layer " << i << ": relative L2 " << error << ", bound " << bound;
+        EXPECT_GT(error, attention ? format.attention_floor : kParityBound) << "layer " << i;
+        RecordProperty("layer_" + std::to_string(i) + (attention ? "_attention" : "_delta"), std::to_string(error));
     }
-    // The format is really in use: float32 storage would be a hundred times closer.
-    EXPECT_GT(worst, kParityBound);
-    RecordProperty("worst_relative_l2", std::to_string(worst));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Served, FormatParity,
-    ::testing::Values(FormatCase{"bf16", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::f32, 4e-3},
-                      FormatCase{"int8_kv", state::RowFormat::bf16, state::KvFormat::int8, numerics::NumericsClass::f32, 2e-2},
-                      FormatCase{"i8dot", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::i8dot, 5e-2}),
+    ::testing::Values(
+        FormatCase{"bf16", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::f32, 6e-3, 2e-3, 1e-5},
+        FormatCase{"int8_kv", state::RowFormat::bf16, state::KvFormat::int8, numerics::NumericsClass::f32, 6e-3, 8e-3, 3e-4},
+        FormatCase{"i8dot", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::i8dot, 5e-2, 5e-2, 1e-3}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
 // The Hugging Face and the MLX form of the same weights differ by the 4-bit (8-bit) codes and by bf16(1+w). With the MLX

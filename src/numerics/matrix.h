@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,20 @@ inline constexpr int kGroupColumns = 64;   // affine group, and the unit of ever
 inline constexpr int kPanelOutputs = 16;   // outputs per packed panel; the last panel is zero-padded
 
 enum class WeightKind { f32, bf16, affine4, affine8 };
+
+// Puts a vector's first byte on a 64-byte boundary, so that no packed block straddles two cache lines.
+template <typename T>
+struct CacheLineAllocator {
+    using value_type = T;
+    CacheLineAllocator() = default;
+    template <typename U>
+    CacheLineAllocator(const CacheLineAllocator<U>&) {}  // NOLINT: implicit by the allocator protocol
+    T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64})); }
+    void deallocate(T* p, std::size_t) { ::operator delete(p, std::align_val_t{64}); }
+    friend bool operator==(const CacheLineAllocator&, const CacheLineAllocator&) { return true; }
+};
+template <typename T>
+using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
 
 // MLX affine parts of one matrix. weight: packed little-endian words, row-major [out, in*bits/32];
 // scales, biases: float32 [out, in/64] (already widened from the stored dtype; widening is exact).
@@ -58,9 +73,9 @@ private:
     WeightKind kind_ = WeightKind::f32;
     std::size_t out_ = 0;
     std::size_t in_ = 0;
-    std::vector<std::uint8_t> packed_;  // 64-byte aligned inside; see packed_layout.h
-    std::vector<float> scales_;         // affine: [panel][group][16]
-    std::vector<float> biases_;         // affine: [panel][group][16]
+    AlignedVector<std::uint8_t> packed_;  // packed_layout.h
+    AlignedVector<float> scales_;         // affine: [panel][group][16]
+    AlignedVector<float> biases_;         // affine: [panel][group][16]
 };
 
 }  // namespace draftprobe::numerics

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstring>
 
-#include "base/float_bits.h"
+#include "numerics/compute.h"
 
 namespace draftprobe::state {
 
@@ -13,29 +12,10 @@ namespace {
 
 constexpr std::size_t kPage = static_cast<std::size_t>(kPageTokens);
 
-template <typename T>
-T load_as(const std::byte* at) {
-    T value;
-    std::memcpy(&value, at, sizeof(T));
-    return value;
-}
-
-// Symmetric int8 with one scale per row: scale = absmax / 127, q = rne(x * (127 / absmax)); all zero gives scale 0.
-// Must stay the same arithmetic as Kernels::quantise_int8 (docs/numerics.md); kept here because storage owns the bytes.
-void quantise_row(const float* x, std::size_t n, std::byte* q, float* scale) {
-    float absmax = 0;
-    for (std::size_t i = 0; i < n; ++i) absmax = std::max(absmax, std::fabs(x[i]));
-    if (absmax == 0) {
-        std::memset(q, 0, n);
-        *scale = 0;
-        return;
-    }
-    *scale = absmax / 127.0f;
-    const float inverse = 127.0f / absmax;
-    for (std::size_t i = 0; i < n; ++i) {
-        const auto code = static_cast<std::int8_t>(std::nearbyint(x[i] * inverse));
-        std::memcpy(q + i, &code, 1);
-    }
+// Any instruction set gives the same bits (docs/numerics.md), so storage takes the best one here.
+const numerics::Kernels& kernels() {
+    static const numerics::Kernels& table = numerics::kernels(numerics::best_isa());
+    return table;
 }
 
 }  // namespace
@@ -91,15 +71,11 @@ void KvPages::write(std::size_t layer, Position position, const float* k, const 
             std::byte* row = block + slot * d * element_bytes();
             switch (shape_.kv_format) {
                 case KvFormat::f32: std::memcpy(row, source, d * sizeof(float)); break;
-                case KvFormat::bf16:
-                    for (std::size_t i = 0; i < d; ++i) {
-                        const Bf16 bits = f32_to_bf16(source[i]);
-                        std::memcpy(row + i * sizeof(Bf16), &bits, sizeof(Bf16));
-                    }
-                    break;
+                // A page row of 2-byte elements starts at an even offset of a new[] block, so it is aligned for Bf16.
+                case KvFormat::bf16: kernels().to_bf16(source, d, reinterpret_cast<Bf16*>(row)); break;
                 case KvFormat::int8: {
                     float scale;
-                    quantise_row(source, d, row, &scale);
+                    kernels().quantise_int8(source, d, reinterpret_cast<std::int8_t*>(row), &scale);
                     std::memcpy(block + kPage * d + slot * sizeof(float), &scale, sizeof(float));
                     break;
                 }
@@ -110,25 +86,24 @@ void KvPages::write(std::size_t layer, Position position, const float* k, const 
 
 void KvPages::load_page(std::size_t layer, Position page, std::size_t head, float* keys_t, float* values) const {
     const std::size_t d = shape_.head_dim;
+    std::vector<float> key(d);
     for (int side = 0; side < 2; ++side) {
         const std::byte* block = head_block(static_cast<std::size_t>(page), layer, side == 1, head);
         for (std::size_t slot = 0; slot < kPage; ++slot) {
             const std::byte* row = block + slot * d * element_bytes();
-            float scale = 1;
-            if (shape_.kv_format == KvFormat::int8) scale = load_as<float>(block + kPage * d + slot * sizeof(float));
-            for (std::size_t i = 0; i < d; ++i) {
-                float x = 0;
-                switch (shape_.kv_format) {
-                    case KvFormat::f32: x = load_as<float>(row + i * 4); break;
-                    case KvFormat::bf16: x = bf16_to_f32(load_as<Bf16>(row + i * 2)); break;
-                    case KvFormat::int8: x = scale * static_cast<float>(load_as<std::int8_t>(row + i)); break;
-                }
-                if (side == 0) {
-                    keys_t[i * kPage + slot] = x;
-                } else {
-                    values[slot * d + i] = x;
+            float* target = side == 0 ? key.data() : values + slot * d;
+            switch (shape_.kv_format) {
+                case KvFormat::f32: std::memcpy(target, row, d * sizeof(float)); break;
+                case KvFormat::bf16: kernels().from_bf16(reinterpret_cast<const Bf16*>(row), d, target); break;
+                case KvFormat::int8: {
+                    float scale;
+                    std::memcpy(&scale, block + kPage * d + slot * sizeof(float), sizeof(float));
+                    kernels().dequantise_int8(reinterpret_cast<const std::int8_t*>(row), d, scale, target);
+                    break;
                 }
             }
+            if (side == 1) continue;
+            for (std::size_t i = 0; i < d; ++i) keys_t[i * kPage + slot] = key[i];
         }
     }
 }

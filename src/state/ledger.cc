@@ -9,10 +9,10 @@ namespace draftprobe::state {
 std::string_view component_name(Component component) {
     switch (component) {
         case Component::target_kv: return "target_kv";
-        case Component::recurrent_matrix: return "recurrent_matrix";
-        case Component::recurrent_conv: return "recurrent_conv";
+        case Component::recurrent_matrix: return "recurrent";
+        case Component::recurrent_conv: return "conv";
         case Component::draft_context: return "draft_context";
-        case Component::draft_rings: return "draft_rings";
+        case Component::draft_rings: return "draft_ring";
     }
     return "unknown";
 }

@@ -1,0 +1,109 @@
+// Whole files in and out, read-only maps, and directories that appear complete or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace draftprobe {
+
+// Content of a regular file of at most max_bytes. Errors: not_found, io (also for directories, FIFOs and devices,
+// without blocking on them), exhausted (larger than max_bytes; nothing is read).
+Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes);
+
+// Hands the content of a regular file to `sink` in blocks of about a megabyte, in order, without mapping it. Errors as
+// read_text_file without the bound; the sink may then have seen some blocks.
+Status read_file_blocks(const std::filesystem::path& path, const std::function<void(std::span<const std::byte>)>& sink);
+
+// A file written in order, for content that is not in memory at once. Owns the descriptor. Content is complete and
+// synced only after finish(); every error names the path. One thread.
+class FileWriter {
+public:
+    // Creates or empties the file (mode 0666 less umask).
+    static Result<FileWriter> create(const std::filesystem::path& path);
+
+    ~FileWriter();
+    FileWriter(FileWriter&& other) noexcept;
+    FileWriter& operator=(FileWriter&& other) noexcept;
+
+    // Unbuffered: callers collect small pieces first.
+    Status write(std::span<const std::byte> bytes);
+    Status write(std::string_view text);
+    // Syncs and closes. Afterwards only destruction and assignment are allowed.
+    Status finish();
+
+private:
+    FileWriter() = default;
+
+    std::filesystem::path path_;
+    int descriptor_ = -1;
+};
+
+// Replaces the content of `path` (created with mode 0666 less umask) and syncs it to disk. Not atomic; see
+// AtomicDirectory.
+Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
+Status write_file(const std::filesystem::path& path, std::string_view text);
+
+// A read-only private map of a regular file; an empty file maps to an empty span. Owns the map; moving keeps data().
+// The file must not be truncated while mapped (the operating system then kills the process with SIGBUS).
+class MappedFile {
+public:
+    // Errors: not_found, io (directory, FIFO, device, or refused by the system).
+    static Result<MappedFile> open(const std::filesystem::path& path);
+
+    MappedFile() = default;
+    ~MappedFile();
+    MappedFile(MappedFile&& other) noexcept;
+    MappedFile& operator=(MappedFile&& other) noexcept;
+
+    const std::byte* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+private:
+    const std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+// Builds a directory under a temporary sibling name, `.<name>.partial-<16 hex digits>`, and renames it into place when
+// it is complete. A process killed at any point leaves at most that sibling, never a half-written `final_path`; an
+// existing target is not touched before commit(). One thread.
+class AtomicDirectory {
+public:
+    // Without `force` an existing final_path (of any kind) is invalid_argument before anything is written. With `force`
+    // it may be an existing directory, which commit() replaces; another kind of file is still refused, and so is a
+    // directory that is not empty and has no entry `marker` when marker is given (so that a mistyped --out cannot
+    // delete a home directory). The parent directory must exist. Errors: invalid_argument, not_found, io.
+    static Result<AtomicDirectory> create(const std::filesystem::path& final_path, bool force,
+                                          std::string_view marker = {});
+
+    ~AtomicDirectory();  // removes the temporary directory unless committed
+    AtomicDirectory(AtomicDirectory&& other) noexcept;
+    AtomicDirectory& operator=(AtomicDirectory&& other) noexcept;
+
+    // Path of an entry inside the temporary directory; `name` is a plain name without '/'.
+    std::filesystem::path file(std::string_view name) const;
+    const std::filesystem::path& path() const { return temporary_; }
+    const std::filesystem::path& final_path() const { return final_; }
+
+    // Syncs every file and directory inside, renames into place and syncs the parent. Afterwards the object is spent.
+    // On error the old target is still (or again) in place and the temporary is removed by the destructor. A target
+    // that appeared since create() is an error without force.
+    Status commit();
+
+private:
+    AtomicDirectory() = default;
+
+    std::filesystem::path temporary_;  // empty once committed or moved from
+    std::filesystem::path final_;
+    std::string marker_;
+    bool force_ = false;
+};
+
+}  // namespace draftprobe

@@ -1,0 +1,230 @@
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "state/ledger.h"
+#include "state/snapshot.h"
+
+namespace draftprobe::state {
+namespace {
+
+StateShape small_shape(KvFormat kv) {
+    StateShape shape;
+    shape.attention_layers = 2;
+    shape.kv_heads = 2;
+    shape.head_dim = 16;
+    shape.kv_format = kv;
+    shape.delta_layers = 3;
+    shape.key_heads = 1;
+    shape.value_heads = 2;
+    shape.key_dim = 4;
+    shape.value_dim = 8;
+    shape.conv_rows = 3;
+    shape.conv_channels = 24;
+    shape.draft_layers = 2;
+    shape.draft_kv_heads = 1;
+    shape.draft_head_dim = 16;
+    shape.hidden = 8;
+    shape.context_capacity = 40;
+    shape.max_tokens = 200;
+    return shape;
+}
+
+class Random {
+public:
+    explicit Random(unsigned seed) : engine_(seed) {}
+    std::vector<float> row(std::size_t n) {
+        std::vector<float> values(n);
+        for (float& value : values) value = static_cast<float>(static_cast<int>(engine_() % 2001) - 1000) / 250.0f;
+        return values;
+    }
+    std::size_t below(std::size_t n) { return engine_() % n; }
+
+private:
+    std::mt19937 engine_;
+};
+
+// Fills everything below `length` with random state.
+void fill(Lane& lane, Position length, unsigned seed) {
+    Random random(seed);
+    const StateShape& shape = lane.shape();
+    ASSERT_TRUE(lane.kv.reserve(length - 1).ok());
+    for (Position p = 0; p < length; ++p) {
+        for (std::size_t layer = 0; layer < shape.attention_layers; ++layer) {
+            const auto k = random.row(shape.kv_row_floats());
+            const auto v = random.row(shape.kv_row_floats());
+            lane.kv.write(layer, p, k.data(), v.data());
+        }
+        const auto row = random.row(shape.hidden);
+        lane.draft.rows().write(lane.draft.slot(p), row.data());
+        lane.draft.mark_written(p, false);
+        for (std::size_t layer = 0; layer < shape.draft_layers; ++layer) {
+            const auto k = random.row(shape.draft_kv_floats());
+            lane.draft.keys(layer).write(lane.draft.slot(p), k.data());
+            lane.draft.values(layer).write(lane.draft.slot(p), random.row(shape.draft_kv_floats()).data());
+        }
+        lane.draft.mark_written(p, true);
+        lane.tokens.push_back(static_cast<TokenId>(random.below(100)));
+    }
+    for (auto& matrix : lane.recurrent.current().matrix) matrix = random.row(matrix.size());
+    for (auto& rows : lane.recurrent.current().conv) {
+        for (std::size_t r = 0; r < rows.rows(); ++r) rows.write(r, random.row(rows.cols()).data());
+    }
+    lane.draft.advance(length, RowSource::computed);
+    append_source(lane.target_sources, 0, length, RowSource::computed);
+    lane.length = length;
+    lane.target_rows_written = static_cast<std::size_t>(length);
+}
+
+TEST(KvPages, RandomWritesReadBackAsTheirRoundedValues) {
+    for (const KvFormat format : {KvFormat::f32, KvFormat::bf16, KvFormat::int8}) {
+        const StateShape shape = small_shape(format);
+        KvPages pages(shape, true);
+        Random random(7);
+        std::map<std::pair<std::size_t, Position>, std::pair<std::vector<float>, std::vector<float>>> naive;
+        for (int i = 0; i < 300; ++i) {
+            const std::size_t layer = random.below(2);
+            const auto position = static_cast<Position>(random.below(100));
+            auto k = random.row(shape.kv_row_floats());
+            auto v = random.row(shape.kv_row_floats());
+            ASSERT_TRUE(pages.reserve(position).ok());
+            pages.write(layer, position, k.data(), v.data());
+            naive[{layer, position}] = {k, v};
+        }
+        const std::size_t d = shape.head_dim;
+        std::vector<float> keys_t(d * 32);
+        std::vector<float> values(d * 32);
+        for (const auto& [at, row] : naive) {
+            for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+                pages.load_page(at.first, at.second / 32, head, keys_t.data(), values.data());
+                const auto slot = static_cast<std::size_t>(at.second % 32);
+                float absmax_k = 0;
+                float absmax_v = 0;
+                for (std::size_t i = 0; i < d; ++i) {
+                    absmax_k = std::max(absmax_k, std::fabs(row.first[head * d + i]));
+                    absmax_v = std::max(absmax_v, std::fabs(row.second[head * d + i]));
+                }
+                for (std::size_t i = 0; i < d; ++i) {
+                    const float k = keys_t[i * 32 + slot];
+                    const float v = values[slot * d + i];
+                    if (format == KvFormat::int8) {
+                        EXPECT_LE(std::fabs(k - row.first[head * d + i]), absmax_k / 127.0f * 0.501f);
+                        EXPECT_LE(std::fabs(v - row.second[head * d + i]), absmax_v / 127.0f * 0.501f);
+                    } else {
+                        const bool exact = format == KvFormat::f32;
+                        EXPECT_EQ(k, exact ? row.first[head * d + i] : round_to_bf16(row.first[head * d + i]));
+                        EXPECT_EQ(v, exact ? row.second[head * d + i] : round_to_bf16(row.second[head * d + i]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST(KvPages, PositionsBeyondTheLaneAreExhausted) {
+    KvPages pages(small_shape(KvFormat::bf16), false);
+    EXPECT_TRUE(pages.reserve(199).ok());
+    EXPECT_EQ(pages.reserve(200).code(), StatusCode::exhausted);
+    EXPECT_EQ(pages.reserve(-1).code(), StatusCode::exhausted);
+}
+
+TEST(Ledger, DigestsCoverValidRangesOnlyAndNotWhereTheyLie) {
+    const StateShape shape = small_shape(KvFormat::int8);
+    Lane a(0, shape, true);
+    Lane b(1, shape, false);
+    fill(a, 77, 3);
+    // The same state in a lane with another history: scratch past the length, the other parity, other ring slots visited before.
+    fill(b, 90, 5);
+    b.reset();
+    b.recurrent.flip();
+    fill(b, 77, 3);
+    ASSERT_TRUE(b.kv.reserve(120).ok());
+    b.kv.write(0, 77, std::vector<float>(32, 9.0f).data(), std::vector<float>(32, 9.0f).data());
+    for (const Component component : kComponents) {
+        EXPECT_EQ(component_digest(a, component), component_digest(b, component)) << component_name(component);
+    }
+    EXPECT_EQ(context_row_digests(a), context_row_digests(b));
+    EXPECT_EQ(context_row_digests(a).size(), shape.context_capacity);
+}
+
+TEST(Ledger, EveryComponentsBytesReachItsDigest) {
+    const StateShape shape = small_shape(KvFormat::bf16);
+    Lane lane(0, shape, true);
+    fill(lane, 70, 3);
+    std::map<Component, std::string> before;
+    for (const Component component : kComponents) before[component] = component_digest(lane, component);
+    lane.kv.page_bytes(1)[5] ^= std::byte{1};
+    EXPECT_NE(component_digest(lane, Component::target_kv), before[Component::target_kv]);
+    lane.recurrent.current().matrix[2].back() += 1.0f;
+    EXPECT_NE(component_digest(lane, Component::recurrent_matrix), before[Component::recurrent_matrix]);
+    lane.recurrent.current().conv[1].bytes(2).back() ^= std::byte{1};
+    EXPECT_NE(component_digest(lane, Component::recurrent_conv), before[Component::recurrent_conv]);
+    lane.draft.rows().bytes(lane.draft.slot(50))[0] ^= std::byte{1};
+    EXPECT_NE(component_digest(lane, Component::draft_context), before[Component::draft_context]);
+    lane.draft.values(1).bytes(lane.draft.slot(69)).back() ^= std::byte{1};
+    EXPECT_NE(component_digest(lane, Component::draft_rings), before[Component::draft_rings]);
+}
+
+TEST(DraftContext, ClaimsAndWritesAreSeparateNumbers) {
+    Lane lane(0, small_shape(KvFormat::bf16), true);
+    lane.draft.claim(10, 30, RowSource::restored);
+    EXPECT_EQ(lane.draft.rows_claimed(), 20u);
+    EXPECT_EQ(lane.draft.rows_written(), 0u);
+    for (Position p = 20; p < 30; ++p) lane.draft.mark_written(p, false);
+    EXPECT_EQ(lane.draft.rows_written(), 10u);
+    EXPECT_EQ(lane.draft.rings_written(), 0u);
+    // A ring of 40 rows: after 60 positions only 20..59 can be claimed, and sources before that are gone.
+    lane.draft.advance(60, RowSource::computed);
+    EXPECT_EQ(lane.draft.first(), 20);
+    ASSERT_EQ(lane.draft.sources().size(), 2u);
+    EXPECT_EQ(lane.draft.sources()[0], (SourceRange{20, 30, RowSource::restored}));
+    EXPECT_EQ(lane.draft.sources()[1], (SourceRange{30, 60, RowSource::computed}));
+    // Position 60's slot is position 20's: a stamp of another position does not count.
+    lane.draft.mark_written(60, false);
+    lane.draft.advance(61, RowSource::computed);
+    EXPECT_EQ(lane.draft.rows_written(), 10u);
+}
+
+TEST(Snapshot, RestoresIntoADirtyLaneAndLeavesTheSnapshotAlone) {
+    for (const KvFormat format : {KvFormat::bf16, KvFormat::int8, KvFormat::f32}) {
+        const StateShape shape = small_shape(format);
+        Lane source(0, shape, true);
+        fill(source, 96, 11);
+        auto snapshot = take_snapshot(source, "id");
+        ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
+        Lane target(1, shape, true);
+        fill(target, 130, 12);
+        ASSERT_TRUE(restore_snapshot(snapshot.value(), "id", DraftRestore::exact, target).ok());
+        for (const Component component : kComponents) {
+            EXPECT_EQ(component_digest(target, component), component_digest(source, component)) << component_name(component);
+        }
+        EXPECT_EQ(target.tokens, source.tokens);
+        EXPECT_FALSE(target.previous_occupant.empty());
+        for (const LedgerEntry& entry : lane_ledger(target, false)) {
+            EXPECT_EQ(entry.rows_claimed, entry.rows_written) << component_name(entry.component);
+            for (const SourceRange& range : entry.sources) EXPECT_EQ(range.source, RowSource::restored);
+        }
+        // The borrower writes; the lender's bytes stay.
+        target.kv.page_bytes(0)[0] ^= std::byte{0xff};
+        Lane again(2, shape, true);
+        ASSERT_TRUE(restore_snapshot(snapshot.value(), "id", DraftRestore::rows, again).ok());
+        EXPECT_EQ(component_digest(again, Component::target_kv), component_digest(source, Component::target_kv));
+        EXPECT_EQ(again.draft.rings_written(), 0u);
+        EXPECT_EQ(again.draft.rows_written(), shape.context_capacity);
+    }
+}
+
+TEST(Snapshot, OnlyPageAlignedLanesWithoutAnchorCanBeTaken) {
+    Lane lane(0, small_shape(KvFormat::bf16), true);
+    fill(lane, 33, 1);
+    EXPECT_EQ(take_snapshot(lane, "id").status().code(), StatusCode::invalid_argument);
+    Lane aligned(0, small_shape(KvFormat::bf16), true);
+    fill(aligned, 64, 1);
+    aligned.has_anchor = true;
+    EXPECT_EQ(take_snapshot(aligned, "id").status().code(), StatusCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace draftprobe::state
