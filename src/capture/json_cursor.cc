@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <limits>
 
 #include "base/utf8.h"
@@ -13,8 +17,17 @@ namespace {
 
 constexpr std::uint64_t kLargestPlainInteger = std::uint64_t{1} << 53;
 
+// Value of a lower-case hexadecimal digit, 16 or more for everything else.
+constexpr std::array<std::uint8_t, 256> kHexDigits = [] {
+    std::array<std::uint8_t, 256> table{};
+    table.fill(16);
+    for (unsigned i = 0; i < 10; ++i) table['0' + i] = static_cast<std::uint8_t>(i);
+    for (unsigned i = 0; i < 6; ++i) table['a' + i] = static_cast<std::uint8_t>(10 + i);
+    return table;
+}();
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_lower_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); }
+bool is_lower_hex(char c) { return kHexDigits[static_cast<unsigned char>(c)] < 16; }
 
 void append_utf8(std::string& out, std::uint32_t point) {
     if (point < 0x80) {
@@ -52,6 +65,7 @@ std::string JsonCursor::found_here() const {
 }
 
 void JsonCursor::skip_space() {
+    if (at_ < text_.size() && static_cast<unsigned char>(text_[at_]) > ' ') return;
     while (at_ < text_.size()) {
         const char c = text_[at_];
         if (c != ' ' && c != '\n' && c != '\r' && c != '\t') return;
@@ -161,31 +175,43 @@ std::string_view JsonCursor::plain_string() {
     return inside;
 }
 
-std::string_view JsonCursor::number_token(bool& is_integer) {
-    is_integer = true;
+// Scans a number and keeps its digits as one integer, so that the common short numbers need no second pass.
+JsonCursor::Number JsonCursor::scan_number() {
+    Number number;
     const std::size_t begin = at_;
     const auto digits = [&] {
         const std::size_t from = at_;
-        while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+        while (at_ < text_.size() && is_digit(text_[at_])) {
+            number.digits = number.digits * 10 + static_cast<std::uint64_t>(text_[at_] - '0');
+            ++at_;
+        }
         return at_ - from;
     };
-    if (at_ < text_.size() && text_[at_] == '-') ++at_;
+    if (at_ < text_.size() && text_[at_] == '-') {
+        number.negative = true;
+        ++at_;
+    }
     const bool zero = at_ < text_.size() && text_[at_] == '0';
     const std::size_t whole = digits();
     if (whole == 0 || (zero && whole > 1)) {
         fail(found_here(), "a JSON number");
         return {};
     }
+    std::size_t fraction = 0;
     if (at_ < text_.size() && text_[at_] == '.') {
-        is_integer = false;
+        number.is_integer = false;
         ++at_;
-        if (digits() == 0) {
+        fraction = digits();
+        if (fraction == 0) {
             fail(found_here(), "a digit after the decimal point");
             return {};
         }
     }
+    number.is_short = whole + fraction <= 18;
+    number.exponent = -static_cast<int>(std::min<std::size_t>(fraction, 1000));
     if (at_ < text_.size() && (text_[at_] == 'e' || text_[at_] == 'E')) {
-        is_integer = false;
+        number.is_integer = false;
+        number.is_short = false;
         ++at_;
         if (at_ < text_.size() && (text_[at_] == '+' || text_[at_] == '-')) ++at_;
         if (digits() == 0) {
@@ -193,22 +219,33 @@ std::string_view JsonCursor::number_token(bool& is_integer) {
             return {};
         }
     }
-    return text_.substr(begin, at_ - begin);
+    number.token = text_.substr(begin, at_ - begin);
+    return number;
 }
 
 std::int64_t JsonCursor::integer(std::int64_t min, std::int64_t max) {
     if (!ok()) return min;
     skip_space();
     const bool quoted = at_ < text_.size() && text_[at_] == '"';
-    bool is_integer = true;
-    const std::string_view token = quoted ? plain_string() : number_token(is_integer);
+    Number number;
+    if (quoted) {
+        number.token = plain_string();
+    } else {
+        number = scan_number();
+    }
     if (!ok()) return min;
+    const std::string_view token = number.token;
     std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
-    const bool whole = is_integer && error == std::errc() && end == token.data() + token.size() && token != "-0";
+    bool whole = number.is_integer && token != "-0";
+    if (number.is_short && number.is_integer) {
+        value = number.negative ? -static_cast<std::int64_t>(number.digits) : static_cast<std::int64_t>(number.digits);
+    } else {
+        const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
+        whole = whole && error == std::errc() && end == token.data() + token.size();
+    }
     const std::uint64_t magnitude = value < 0 ? 0 - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
     if (!whole || quoted != (magnitude > kLargestPlainInteger) || (quoted && fmt::format("{}", value) != token)) {
-        fail(fmt::format("{}", token), "an integer (above 2^53 in quotes, else without)");
+        fail(token, "an integer (above 2^53 in quotes, else without)");
         return min;
     }
     if (value < min || value > max) {
@@ -222,18 +259,48 @@ std::uint64_t JsonCursor::unsigned_integer() {
     if (!ok()) return 0;
     skip_space();
     const bool quoted = at_ < text_.size() && text_[at_] == '"';
-    bool is_integer = true;
-    const std::string_view token = quoted ? plain_string() : number_token(is_integer);
+    Number number;
+    if (quoted) {
+        number.token = plain_string();
+    } else {
+        number = scan_number();
+    }
     if (!ok()) return 0;
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
-    const bool whole = is_integer && error == std::errc() && end == token.data() + token.size() && !token.empty();
+    const std::string_view token = number.token;
+    std::uint64_t value = number.digits;
+    bool whole = number.is_integer && !number.negative && !token.empty();
+    if (!number.is_short && whole) {
+        const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
+        whole = error == std::errc() && end == token.data() + token.size();
+    }
     if (!whole || quoted != (value > kLargestPlainInteger) || (quoted && token[0] == '0')) {
-        fail(fmt::format("{}", token), "an integer in [0, 2^64) (above 2^53 in quotes, else without)");
+        fail(token, "an integer in [0, 2^64) (above 2^53 in quotes, else without)");
         return 0;
     }
     return value;
 }
+
+namespace {
+
+// Exact powers of ten in float64.
+constexpr double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                              1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+// digits / 10^n is correctly rounded when both are exact in float64. Narrowing that to float32 rounds a second time, which
+// goes wrong only if the float64 stands exactly between two float32: then the answer is "no", and the caller reads slowly.
+template <typename T>
+bool short_decimal(std::uint64_t digits, int exponent, bool negative, T& value) {
+    if (digits > kLargestPlainInteger || exponent < -22) return false;
+    const double exact = static_cast<double>(digits) / kPowers[-exponent];
+    if constexpr (std::same_as<T, float>) {
+        constexpr std::uint64_t kDropped = (std::uint64_t{1} << 29) - 1;
+        if ((std::bit_cast<std::uint64_t>(exact) & kDropped) == std::uint64_t{1} << 28) return false;
+    }
+    value = static_cast<T>(negative ? -exact : exact);
+    return true;
+}
+
+}  // namespace
 
 template <typename T>
 T JsonCursor::floating(std::string_view expected) {
@@ -247,13 +314,14 @@ T JsonCursor::floating(std::string_view expected) {
         fail(fmt::format("\"{}\"", tag), expected);
         return T(0);
     }
-    bool is_integer = true;
-    const std::string_view token = number_token(is_integer);
+    const Number number = scan_number();
     if (!ok()) return T(0);
     T value = 0;
-    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
-    if (error != std::errc() || end != token.data() + token.size() || !std::isfinite(value)) {
-        fail(token, expected);
+    if (number.is_short && short_decimal(number.digits, number.exponent, number.negative, value)) return value;
+    const char* last = number.token.data() + number.token.size();
+    const auto [end, error] = std::from_chars(number.token.data(), last, value);
+    if (error != std::errc() || end != last || !std::isfinite(value)) {
+        fail(number.token, expected);
         return T(0);
     }
     return value;
@@ -349,6 +417,27 @@ std::string_view JsonCursor::hex_string(std::size_t digits, bool allow_empty) {
     for (char c : token) good = good && is_lower_hex(c);
     if (!good) fail(fmt::format("\"{}\"", token.substr(0, 80)), fmt::format("{} lower-case hexadecimal digits", digits));
     return ok() ? token : std::string_view();
+}
+
+std::uint64_t JsonCursor::hash16() {
+    if (!ok()) return 0;
+    skip_space();
+    std::uint64_t value = 0;
+    unsigned bad = 0;
+    if (text_.size() - at_ >= 18) {
+        const char* digits = text_.data() + at_ + 1;
+        for (int i = 0; i < 16; ++i) {
+            const std::uint8_t digit = kHexDigits[static_cast<unsigned char>(digits[i])];
+            bad |= digit;
+            value = value << 4 | (digit & 15u);
+        }
+    }
+    if (text_.size() - at_ < 18 || bad > 15 || text_[at_] != '"' || text_[at_ + 17] != '"') {
+        hex_string(16, false);
+        return 0;
+    }
+    at_ += 18;
+    return value;
 }
 
 void JsonCursor::finish() {

@@ -42,6 +42,8 @@ public:
     void string(std::string& out);
     // `digits` lower-case hexadecimal digits in quotes, as a view of the text; with `allow_empty` also "".
     std::string_view hex_string(std::size_t digits, bool allow_empty);
+    // The same for the 16 digits of a 64-bit hash, as its value.
+    std::uint64_t hash16();
 
     // Everything was consumed; trailing white space is allowed.
     void finish();
@@ -50,9 +52,18 @@ public:
     void fail(std::string_view found, std::string_view expected);
 
 private:
+    struct Number {
+        std::string_view token;
+        std::uint64_t digits = 0;  // of the whole and the fraction, when is_short
+        int exponent = 0;          // value = digits * 10^exponent, when is_short
+        bool negative = false;
+        bool is_integer = true;
+        bool is_short = false;  // at most 18 digits, no exponent
+    };
+
     void skip_space();
     bool open_value(char bracket, std::string_view expected);
-    std::string_view number_token(bool& is_integer);
+    Number scan_number();
     std::string_view plain_string();
     template <typename T>
     T floating(std::string_view expected);

@@ -161,13 +161,7 @@ public:
         });
     }
     void hashes(std::string_view key, std::vector<std::uint64_t>& values) {
-        array(key, values, [&] {
-            std::uint64_t value = 0;
-            for (char c : in_.hex_string(16, false)) {
-                value = value << 4 | static_cast<std::uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
-            }
-            return value;
-        });
+        array(key, values, [&] { return in_.hash16(); });
     }
 
 private:

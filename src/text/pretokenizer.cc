@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -49,11 +50,16 @@ private:
                         quoted_excerpt(pattern_), at_, quoted_excerpt(what), why));
     }
 
-    // Copies the digits of "{n}", "{n,}" or "{n,m}". After it, "+" would be possessive here and a second repeat there.
+    // Copies "{n}", "{n,}" or "{n,m}". "{,m}" and a "+" after the brace are read differently by different engines.
     Status counted_repeat() {
-        const std::size_t close = pattern_.find('}', at_);
-        if (close == std::string_view::npos ||
-            pattern_.substr(at_ + 1, close - at_ - 1).find_first_not_of("0123456789,") != std::string_view::npos) {
+        const auto skip_digits = [&](std::size_t from) {
+            while (from < pattern_.size() && pattern_[from] >= '0' && pattern_[from] <= '9') ++from;
+            return from;
+        };
+        const std::size_t low_end = skip_digits(at_ + 1);
+        std::size_t close = low_end;
+        if (close < pattern_.size() && pattern_[close] == ',') close = skip_digits(close + 1);
+        if (low_end == at_ + 1 || close >= pattern_.size() || pattern_[close] != '}') {
             return refuse(rest().substr(0, 8), "no plain repeat count");
         }
         copy(close - at_ + 1);
@@ -213,7 +219,8 @@ Result<std::vector<std::string_view>> PreTokenizer::split(std::string_view text)
     const MatchContext context(pcre2_match_context_create(nullptr));
     const JitStack stack(pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr));
     if (!match || !context) return exhausted("no memory for matching the pre-tokenizer's pattern");
-    pcre2_set_match_limit(context.get(), kMatchLimit);
+    const std::uint64_t steps = kMatchSteps + 4 * std::uint64_t{text.size()};
+    pcre2_set_match_limit(context.get(), static_cast<std::uint32_t>(std::min<std::uint64_t>(steps, 0xffffffffu)));
     if (stack) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
 
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());

@@ -1,6 +1,7 @@
 // Splitting text by a tokenizer's regular expression, with PCRE2, so that the pieces equal those of Oniguruma.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,10 +28,11 @@ public:
     ~PreTokenizer();
 
     // Cuts `text`, which must be UTF-8, into its matches and the stretches between them, in order; nothing is dropped
-    // and no piece is empty. Errors: exhausted when one match takes more steps than kMatchLimit.
+    // and no piece is empty. Errors: exhausted when one match takes
+    // more steps than kMatchSteps and four per byte of text: a run of white space alone needs about one per byte.
     Result<std::vector<std::string_view>> split(std::string_view text) const;
 
-    static constexpr unsigned kMatchLimit = 10'000'000;
+    static constexpr std::uint32_t kMatchSteps = 10'000'000;
 
 private:
     struct Compiled;

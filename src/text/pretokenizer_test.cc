@@ -81,17 +81,18 @@ TEST(PreTokenizer, GapsArePieces) {
 }
 
 TEST(PreTokenizer, SyntaxWithSeveralMeaningsIsUnsupported) {
-    for (const char* pattern :
-         {"",       "\\w+",        "\\W",           "\\b",    "\\h",        "\\d\\1", "\\Qa\\E", "a.b",    "^a",
-          "a$",     "[[:space:]]", "[a&&b]",        "[a[b]]", "[]",         "[^]",    "[a",      "[\\S]",  "a{1,2}+",
-          "a{,x}",  "(?<n>a)",     "(?i)a",         "(?#c)a", "(*ACCEPT)a", "(?R)",   "\\",      "\\pL",   "\\x41",
-          "a)",     "(a",          "\\p{Nonsense}", "a*",     "x?",         "(?=a)",  "a|",      "(a|b)+", "(?:a|b)*c",
-          "(a){2}b"}) {
+    for (const char* pattern : {"",    "\\w+",  "\\W",     "\\b",         "\\h",       "\\d\\1",        "\\Qa\\E",
+                                "a.b", "^a",    "a$",      "[[:space:]]", "[a&&b]",    "[a[b]]",        "[]",
+                                "[^]", "[a",    "[\\S]",   "a{1,2}+",     "a{,3}",     "a{1,2,3}",      "a{}",
+                                "a{1", "a{x}",  "(?<n>a)", "(?i)a",       "(?#c)a",    "(*ACCEPT)a",    "(?R)",
+                                "\\",  "\\pL",  "\\x41",   "a)",          "(a",        "\\p{Nonsense}", "a*",
+                                "x?",  "(?=a)", "a|",      "(a|b)+",      "(?:a|b)*c", "(a){2}b"}) {
         const auto compiled = PreTokenizer::compile(pattern);
         EXPECT_EQ(compiled.status().code(), StatusCode::unsupported) << pattern;
     }
     EXPECT_EQ(PreTokenizer::compile(std::string(5000, 'a')).status().code(), StatusCode::unsupported);
-    for (const char* pattern : {"\\.", "[\\]\\-]", "a{2}", "a++", "(?>a|b)c", "(?<!a)b", "(a|b)?", "\\P{L}"}) {
+    for (const char* pattern :
+         {"\\.", "[\\]\\-]", "a{2}", "a++", "(?>a|b)c", "(?<!a)b", "(a|b)?c", "a{2,}", "a{1,3}", "\\P{L}"}) {
         EXPECT_TRUE(PreTokenizer::compile(pattern).ok()) << pattern;
     }
 }

@@ -8,7 +8,8 @@
 
 namespace draftprobe::numerics {
 
-// Rows of one matrix product that share each decoded weight. Row blocks are 1 to 8 rows, or max_row_block rows.
+// Rows of one matrix product that share each decoded weight. A block has max_row_block rows, or any count up to
+// min(8, max_row_block).
 // Blocking never reaches the bits: every output has its own chains.
 struct MatmulBlock {
     WeightKind kind;

@@ -608,34 +608,19 @@ void block_i8(const MatmulBlock& a) {
     }
 }
 
-template <WeightKind K>
+// Row blocks come in kMaxRowBlock rows and in every count up to min(8, kMaxRowBlock).
+constexpr int smaller_block(int rows) { return rows > 8 ? 8 : rows - 1; }
+
+template <WeightKind K, int R = kMaxRowBlock>
 void rows_f32(const MatmulBlock& a) {
-    switch (a.rows) {
-        case 1: return block_f32<K, 1>(a);
-        case 2: return block_f32<K, 2>(a);
-        case 3: return block_f32<K, 3>(a);
-        case 4: return block_f32<K, 4>(a);
-        case 5: return block_f32<K, 5>(a);
-        case 6: return block_f32<K, 6>(a);
-        case 7: return block_f32<K, 7>(a);
-        case 8: return block_f32<K, 8>(a);
-        default: return block_f32<K, kMaxRowBlock>(a);
-    }
+    if (a.rows == R) return block_f32<K, R>(a);
+    if constexpr (R > 1) rows_f32<K, smaller_block(R)>(a);
 }
 
-template <WeightKind K>
+template <WeightKind K, int R = kMaxRowBlock>
 void rows_i8(const MatmulBlock& a) {
-    switch (a.rows) {
-        case 1: return block_i8<K, 1>(a);
-        case 2: return block_i8<K, 2>(a);
-        case 3: return block_i8<K, 3>(a);
-        case 4: return block_i8<K, 4>(a);
-        case 5: return block_i8<K, 5>(a);
-        case 6: return block_i8<K, 6>(a);
-        case 7: return block_i8<K, 7>(a);
-        case 8: return block_i8<K, 8>(a);
-        default: return block_i8<K, kMaxRowBlock>(a);
-    }
+    if (a.rows == R) return block_i8<K, R>(a);
+    if constexpr (R > 1) rows_i8<K, smaller_block(R)>(a);
 }
 
 void matmul_f32(const MatmulBlock& a) {

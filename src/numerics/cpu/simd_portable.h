@@ -1,7 +1,7 @@
 // Sixteen lanes in plain C++; see kernels_impl.h for what the names mean. Included inside its anonymous namespace.
 //
-// __builtin_fmaf is a call into libm where the compiler may not assume FMA hardware. That is the one libm function used:
-// IEEE 754 leaves fma a single result, so no version of it can change a bit.
+// __builtin_fmaf is a call into libm where the compiler may not assume FMA hardware. IEEE 754 leaves fma a single result, so
+// no version of libm can change a bit.
 
 struct V16 {
     float v[16];
@@ -71,7 +71,7 @@ DP_INLINE std::uint32_t tree_max_u(U16 a) {
 
 // Matrix products: a tile is kTile outputs of a panel.
 constexpr int kTile = 16;
-constexpr int kMaxRowBlock = 8;
+constexpr int kMaxRowBlock = 1;  // the fma calls cost far more than decoding a weight again for each row
 using Tile = V16;
 using Raw = U16;
 
@@ -136,6 +136,6 @@ DP_INLINE void group_dot8(const std::uint8_t* w, const std::uint32_t* xq, IntTil
 }
 #undef DP_LANES
 
-// Tiles and halves of a group worked at once for R rows: nothing to gain without registers.
+// Tiles and halves of a group worked at once: nothing to gain without registers.
 constexpr int tiles_at_once(int) { return 1; }
 constexpr bool halves_at_once(int) { return false; }

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Kills a probe with SIGKILL at many moments: afterwards its output directory is absent or complete, never in between.
+# Usage: scripts/kill_test.sh BUILD_DIR
+set -uo pipefail
+draftprobe=$(cd "$1" && pwd)/src/draftprobe
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+run() {
+  "$draftprobe" probe --target models/mini-dense-mlx4 --draft models/mini-dense-draft \
+    --prompt models/prompts/snapshot.cc.txt --prefix-tokens 2400 --cycles 4 --out "$work/out" >/dev/null 2>&1
+}
+start=$(date +%s%N)
+run || { echo "kill test: an undisturbed run failed with exit $?" >&2; exit 1; }
+whole_ms=$((($(date +%s%N) - start) / 1000000))
+rm -rf "$work/out"
+
+killed=0
+complete=0
+rounds=24
+for round in $(seq 1 $rounds); do
+  run &
+  pid=$!
+  # From the very start to a little past the end of an undisturbed run.
+  sleep "$(awk -v ms="$whole_ms" -v r="$round" -v n="$rounds" 'BEGIN {printf "%.3f", ms / 1000 * 1.1 * r / n}')"
+  # The background job is a subshell: its child is the program.
+  pkill -KILL -P "$pid" 2>/dev/null && killed=$((killed + 1))
+  wait "$pid" 2>/dev/null
+  if [ -e "$work/out" ]; then
+    for arm in control treated; do
+      (cd "$work/out/$arm" && sha256sum -c --quiet SHA256SUMS) ||
+        { echo "kill test: round $round left an incomplete capture in $arm" >&2; exit 1; }
+    done
+    [ -s "$work/out/report.json" ] || { echo "kill test: round $round left no report.json" >&2; exit 1; }
+    complete=$((complete + 1))
+    rm -rf "$work/out"
+  fi
+  find "$work" -mindepth 1 -maxdepth 1 -name '.*' -exec rm -rf {} +
+done
+[ "$killed" -ge 5 ] || { echo "kill test: only $killed of $rounds runs were killed in time; nothing shown" >&2; exit 1; }
+echo "kill test: $rounds rounds, $killed killed, $complete complete, none in between"
