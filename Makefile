@@ -7,15 +7,19 @@
 all: build
 
 deps:
-	@scripts/install_deps.sh
+	@scripts/install_deps.sh test
 
-build: deps
+build:
+	@scripts/install_deps.sh build
 	@scripts/build.sh release
 
-demo: build
+demo:
+	@scripts/install_deps.sh build
+	@scripts/build.sh release draftprobe
 	@scripts/demo.sh
 
-test: build
+test: deps
+	@scripts/build.sh release
 	@scripts/test.sh
 
 test-all: test
