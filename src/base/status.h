@@ -81,10 +81,10 @@ private:
 }  // namespace draftprobe
 
 // Returns the status of `expr` from the enclosing function when it is not ok.
-#define DP_RETURN_IF_ERROR(expr)                     \
-    do {                                             \
-        ::draftprobe::Status dp_status_ = (expr);    \
-        if (!dp_status_.ok()) return dp_status_;     \
+#define DP_RETURN_IF_ERROR(expr)                  \
+    do {                                          \
+        ::draftprobe::Status dp_status_ = (expr); \
+        if (!dp_status_.ok()) return dp_status_;  \
     } while (0)
 
 #define DP_CONCAT_INNER(a, b) a##b

@@ -93,11 +93,11 @@ struct Identity {
 
 // What the arm did to the request's state. A fresh arm leaves the defaults.
 struct Treatment {
-    std::string restore_target = "none";  // none | exact | int8-state
-    std::string restore_draft = "none";   // none | exact | rows | rows-q4 | recompute | masked
-    std::string tier = "none";            // none | memory | disk | process
-    std::int32_t lane_from = 0;           // lane that materialised
-    std::int32_t lane_to = 0;             // lane that decoded
+    std::string restore_target = "none";      // none | exact | int8-state
+    std::string restore_draft = "none";       // none | exact | rows | rows-q4 | recompute | masked
+    std::string tier = "none";                // none | memory | disk | process
+    std::int32_t lane_from = 0;               // lane that materialised
+    std::int32_t lane_to = 0;                 // lane that decoded
     std::optional<Position> recompute_start;  // S of the `recompute` form
     bool lockstep = false;
     std::vector<std::string> faults;  // injected faults, as NAME=ARG; empty in a healthy arm
@@ -198,9 +198,9 @@ struct CaptureTotals {
 // Largest control margins at which a flip counts as a near-tie: the 99.9th percentiles of margin shifts between two
 // controls that differ in schedule only. Measured before, never from the pair that is judged.
 struct NearTie {
-    double target = 0;      // target top-2, logits
-    double selector = 0;    // selector top-2, scores
-    double width = 0;       // best against second-best width, tokens per unit of cost
+    double target = 0;    // target top-2, logits
+    double selector = 0;  // selector top-2, scores
+    double width = 0;     // best against second-best width, tokens per unit of cost
     std::int64_t samples = 0;
 };
 
@@ -212,15 +212,15 @@ struct CaptureHeader {
     Arm arm = Arm::fresh;
     Treatment treatment;
     std::vector<CapturedRequest> requests;
-    std::vector<LedgerEvent> ledger;     // level >= 2
-    std::vector<ForwardCall> schedule;   // every level
+    std::vector<LedgerEvent> ledger;    // level >= 2
+    std::vector<ForwardCall> schedule;  // every level
     CaptureTotals totals;
     std::optional<NearTie> near_tie;
     bool timing_confounded = false;  // a budget controller learned online from measured times
     bool sanitised = false;
-    std::int64_t block = 8;        // anchor + drafted positions
-    std::int64_t candidates = 16;  // candidates per position
-    std::int64_t hidden = 0;       // hidden width of the level-3 tensors; 0 below level 3
+    std::int64_t block = 8;          // anchor + drafted positions
+    std::int64_t candidates = 16;    // candidates per position
+    std::int64_t hidden = 0;         // hidden width of the level-3 tensors; 0 below level 3
     std::vector<std::string> notes;  // sentences every report repeats ("no effectiveness conclusion: ..."); no ids
 };
 
@@ -264,7 +264,7 @@ struct StepRecord {
     std::int64_t cycle = 0;  // counts from 0 in the arm; several lanes share a cycle
     std::int32_t lane = 0;
     std::string request;
-    Position length = 0;       // L; ascending within a request (equal only for a repeated context)
+    Position length = 0;  // L; ascending within a request (equal only for a repeated context)
     CapturedId anchor = 0;
     std::string context_hash;  // 64 hex digits, capture/context_hash.h
     bool forced = false;       // lockstep committed the control's tokens here
@@ -303,16 +303,16 @@ struct StepRecord {
     std::vector<float> candidate_margins;  // [D] 16th minus 17th; absent when not taken
     std::optional<double> width_margin;    // absent under a full budget
 
-    std::optional<ControllerState> controller_in;   // absent under a full budget
+    std::optional<ControllerState> controller_in;  // absent under a full budget
     std::optional<ControllerState> controller_out;
 
     std::vector<CapturedId> committed;  // [retained] tokens written at L..; committed[0] is the anchor
     CapturedId next_anchor = 0;
 
     // Level >= 2.
-    std::vector<StateDigest> state_digests;           // after the commit; empty when not taken at this cycle
-    std::vector<std::uint64_t> draft_hidden_digests;  // [D] xxh64/xxh3 of the float32 row before rounding
-    std::vector<std::uint64_t> target_hidden_digests; // [R]
+    std::vector<StateDigest> state_digests;            // after the commit; empty when not taken at this cycle
+    std::vector<std::uint64_t> draft_hidden_digests;   // [D] xxh64/xxh3 of the float32 row before rounding
+    std::vector<std::uint64_t> target_hidden_digests;  // [R]
 };
 
 // Level-3 rows of one step, borrowed for the call. draft_hidden: [D * hidden], rows 1..D after the draft's final norm.
@@ -322,9 +322,9 @@ struct StepTensors {
     const Bf16* target_hidden = nullptr;
 };
 
-// What one lane-cycle says about the true acceptance length: it ended after `length` matches (`rejected`), or it is only
-// known to be at least `length` (censored: all verified proposals matched, or the sequence was cut first). Nothing was
-// at risk when no proposal was verified; then length is 0 and `at_risk` is false.
+// What one lane-cycle says about the true acceptance length: it ended after `length` matches (`rejected`), or it is
+// only known to be at least `length` (censored: all verified proposals matched, or the sequence was cut first). Nothing
+// was at risk when no proposal was verified; then length is 0 and `at_risk` is false.
 struct ObservedAcceptance {
     std::int64_t length = 0;
     bool rejected = false;

@@ -152,7 +152,8 @@ TEST_F(CaptureFiles, LevelsDropWhatTheyDoNotHold) {
 
 TEST_F(CaptureFiles, StockToolsCheckTheSums) {
     const fs::path path = write(fixture::make_arm(Arm::fresh));
-    const std::string command = "cd '" + path.string() + "' && sha256sum -c --quiet --strict SHA256SUMS >/dev/null 2>&1";
+    const std::string command =
+        "cd '" + path.string() + "' && sha256sum -c --quiet --strict SHA256SUMS >/dev/null 2>&1";
     EXPECT_EQ(std::system(command.c_str()), 0);
     Result<CaptureReader> reader = CaptureReader::open(path);
     ASSERT_TRUE(reader.ok());
@@ -264,7 +265,8 @@ TEST_F(CaptureFiles, EveryFlippedByteIsRefused) {
             overwrite(path / name, damaged);
             const StatusCode code = read_all(path).code();
             // A damaged version number is said to be another version.
-            const bool refused = code == StatusCode::corrupt || (name == kCaptureFileName && code == StatusCode::mismatch) ||
+            const bool refused = code == StatusCode::corrupt ||
+                                 (name == kCaptureFileName && code == StatusCode::mismatch) ||
                                  (name == kCaptureFileName && code == StatusCode::unsupported);
             EXPECT_TRUE(refused) << name << " byte " << at;
         }
@@ -402,16 +404,39 @@ TEST(StepText, RefusesNumbersThatAreNotCanonical) {
     }
 }
 
+// The worked example of the specification is a step that the reader takes.
+TEST(StepText, TheDocumentedExampleIsRead) {
+    const std::string text = read_file(fs::path(DRAFTPROBE_SOURCE_DIR) / "docs" / "capture-format.md");
+    std::string line;
+    std::size_t at = text.find("    {\"cycle\":0");
+    ASSERT_NE(at, std::string::npos);
+    while (text.compare(at, 4, "    ") == 0) {
+        const std::size_t end = text.find('\n', at);
+        line += text.substr(at + 4, end - at - 4);
+        at = end + 1;
+    }
+    replace(line, "8f0c..", std::string(64, '0'));
+    CaptureHeader header;
+    header.block = 4;
+    header.candidates = 2;
+    StepRecord step;
+    const Status status = parse_step(line, "example", header, step);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(format_step(step, 1), line);
+}
+
 TEST(StepText, GoldenBytes) {
     fixture::Options options;
     options.prompt = 40;
     options.boundary = 32;
     options.accepted = {1};
     const fixture::ArmData data = fixture::make_arm(Arm::restored, options);
-    EXPECT_EQ(sha256_hex(format_step(data.steps[0], 2)), "283dc9c1d5b80c5c44592abf502e0648eda3e0acc0da76e7f72e13b39c41d7b7");
+    EXPECT_EQ(sha256_hex(format_step(data.steps[0], 2)),
+              "283dc9c1d5b80c5c44592abf502e0648eda3e0acc0da76e7f72e13b39c41d7b7");
     CaptureHeader header = data.header;
     header.level = 2;
-    EXPECT_EQ(sha256_hex(format_capture_header(header)), "5bde40b4be078babda86f944112915ddb308496fe9403e2723a2b53cfe22f9d4");
+    EXPECT_EQ(sha256_hex(format_capture_header(header)),
+              "5bde40b4be078babda86f944112915ddb308496fe9403e2723a2b53cfe22f9d4");
     const std::string line = format_step(data.steps[0], 1);
     EXPECT_THAT(line, testing::StartsWith("{\"cycle\":0,\"lane\":1,\"request\":\"r0\",\"length\":40,\"anchor\":"));
 }
@@ -421,7 +446,8 @@ TEST_F(CaptureFiles, GoldenDigestOfASmallCapture) {
     options.prompt = 40;
     options.boundary = 32;
     options.accepted = {1, 7};
-    EXPECT_EQ(*fixture::write_arm(directory_ / "golden", fixture::make_arm(Arm::restored, options)), "201817bf494e264fd00e76693a22b1ba2507a54aa2a5b7a7ed6a99ce3bf38891");
+    EXPECT_EQ(*fixture::write_arm(directory_ / "golden", fixture::make_arm(Arm::restored, options)),
+              "201817bf494e264fd00e76693a22b1ba2507a54aa2a5b7a7ed6a99ce3bf38891");
 }
 
 TEST(ContextHash, CoversLengthIdsAndAnchor) {
@@ -434,7 +460,8 @@ TEST(ContextHash, CoversLengthIdsAndAnchor) {
     EXPECT_NE(hash, context_hash(tokenizer, ids, 5));
     EXPECT_NE(hash, context_hash(std::string(64, '1'), ids, 4));
     // 256 and 0x100 must not meet: ids are fixed-width.
-    EXPECT_NE(context_hash(tokenizer, std::vector<TokenId>{1, 256}, 4), context_hash(tokenizer, std::vector<TokenId>{257, 0}, 4));
+    EXPECT_NE(context_hash(tokenizer, std::vector<TokenId>{1, 256}, 4),
+              context_hash(tokenizer, std::vector<TokenId>{257, 0}, 4));
 }
 
 TEST(ObservedAcceptance, CensorsWhatWasCutOrFullyMatched) {

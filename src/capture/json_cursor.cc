@@ -136,6 +136,23 @@ std::string_view JsonCursor::peek_key() {
     return key;
 }
 
+bool JsonCursor::take_key_if(std::string_view key) {
+    if (key_ready_ || !ok()) return false;
+    std::size_t at = at_;
+    if (!first_) {
+        if (at >= text_.size() || text_[at] != ',') return false;
+        ++at;
+    }
+    if (text_.size() - at < key.size() + 3 || text_[at] != '"' || text_.compare(at + 1, key.size(), key) != 0 ||
+        text_[at + 1 + key.size()] != '"' || text_[at + 2 + key.size()] != ':') {
+        return false;
+    }
+    last_key_ = text_.substr(at + 1, key.size());
+    at_ = at + key.size() + 3;
+    first_ = false;
+    return true;
+}
+
 void JsonCursor::take_key() {
     if (!ok()) return;
     last_key_ = pending_key_;
@@ -243,7 +260,8 @@ std::int64_t JsonCursor::integer(std::int64_t min, std::int64_t max) {
         const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
         whole = whole && error == std::errc() && end == token.data() + token.size();
     }
-    const std::uint64_t magnitude = value < 0 ? 0 - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
+    const std::uint64_t magnitude =
+        value < 0 ? 0 - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
     if (!whole || quoted != (magnitude > kLargestPlainInteger) || (quoted && fmt::format("{}", value) != token)) {
         fail(token, "an integer (above 2^53 in quotes, else without)");
         return min;
@@ -286,8 +304,9 @@ namespace {
 constexpr double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
-// digits / 10^n is correctly rounded when both are exact in float64. Narrowing that to float32 rounds a second time, which
-// goes wrong only if the float64 stands exactly between two float32: then the answer is "no", and the caller reads slowly.
+// digits / 10^n is correctly rounded when both are exact in float64. Narrowing that to float32 rounds a second time,
+// which goes wrong only if the float64 stands exactly between two float32: then the answer is "no", and the caller
+// reads slowly.
 template <typename T>
 bool short_decimal(std::uint64_t digits, int exponent, bool negative, T& value) {
     if (digits > kLargestPlainInteger || exponent < -22) return false;
@@ -415,7 +434,8 @@ std::string_view JsonCursor::hex_string(std::size_t digits, bool allow_empty) {
     if (!ok()) return {};
     bool good = token.size() == digits || (allow_empty && token.empty());
     for (char c : token) good = good && is_lower_hex(c);
-    if (!good) fail(fmt::format("\"{}\"", token.substr(0, 80)), fmt::format("{} lower-case hexadecimal digits", digits));
+    if (!good)
+        fail(fmt::format("\"{}\"", token.substr(0, 80)), fmt::format("{} lower-case hexadecimal digits", digits));
     return ok() ? token : std::string_view();
 }
 

@@ -1,6 +1,7 @@
-// A strict pull parser over one JSON text, for documents whose keys come in a fixed order. It builds no tree: the caller
-// asks for what must come next, and everything else is an error with its byte offset. Values are read as JsonWriter
-// writes them (base/json_writer.h): integers above 2^53 as decimal strings, non-finite floats as tagged strings.
+// A strict pull parser over one JSON text, for documents whose keys come in a fixed order. It builds no tree: the
+// caller asks for what must come next, and everything else is an error with its byte offset. Values are read as
+// JsonWriter writes them (base/json_writer.h): integers above 2^53 as decimal strings, non-finite floats as tagged
+// strings.
 //
 // Errors stick: after the first one every call returns a harmless value and changes nothing, so a caller may check once
 // at the end of a line. Allocation is bounded by the length of the text. One thread.
@@ -23,15 +24,18 @@ public:
     bool ok() const { return status_.ok(); }
     const Status& status() const { return status_; }
 
-    // Containers. In an array: begin_array(), then while (more_elements()) read one value. In an object: begin_object(),
-    // then next_key() as often as wanted (empty when the object is over), each followed by reading its value.
+    // Containers. In an array: begin_array(), then while (more_elements()) read one value. In an object:
+    // begin_object(), then next_key() as often as wanted (empty when the object is over), each followed by reading its
+    // value.
     void begin_object();
     void begin_array();
     bool more_elements();
 
     // The next key of the open object without consuming it, "" when the object ends here. Stays valid like `text`.
     std::string_view peek_key();
-    void take_key();    // consumes the key that peek_key() gave
+    void take_key();  // consumes the key that peek_key() gave
+    // Consumes `key` when it is next and written without white space around it; changes nothing otherwise.
+    bool take_key_if(std::string_view key);
     void end_object();  // error when another key follows
 
     std::int64_t integer(std::int64_t min, std::int64_t max);
@@ -76,7 +80,7 @@ private:
     std::string_view last_key_;
     std::string_view pending_key_;
     std::size_t at_ = 0;
-    bool first_ = false;    // just after an opening bracket
+    bool first_ = false;  // just after an opening bracket
     bool key_ready_ = false;
     Status status_;
 };

@@ -40,7 +40,8 @@ TEST(JsonCursor, LongDecimalsRoundOnce) {
         const double middle = (double(whole) + double(std::nextafter(whole, 1e9f))) / 2;
         char text[64];
         const int digits = 6 + static_cast<int>(i % 12);
-        const auto end = std::to_chars(text, text + 64, middle + (double(i % 7) - 3) * 1e-9, std::chars_format::fixed, digits);
+        const auto end =
+            std::to_chars(text, text + 64, middle + (double(i % 7) - 3) * 1e-9, std::chars_format::fixed, digits);
         float expected = 0;
         std::from_chars(text, end.ptr, expected);
         EXPECT_EQ(read_f32(std::string(text, end.ptr)), expected) << std::string(text, end.ptr);
@@ -73,8 +74,8 @@ TEST(JsonCursor, IntegersAreCanonical) {
     EXPECT_EQ(read("9007199254740992"), std::uint64_t{1} << 53);
     EXPECT_EQ(read("\"9007199254740993\""), (std::uint64_t{1} << 53) + 1);
     EXPECT_EQ(read("\"18446744073709551615\""), ~std::uint64_t{0});
-    for (std::string_view bad : {"9007199254740993", "\"9007199254740992\"", "\"18446744073709551616\"", "-1", "1.0", "\"\"",
-                                 "\"01\"", "18446744073709551616"}) {
+    for (std::string_view bad : {"9007199254740993", "\"9007199254740992\"", "\"18446744073709551616\"", "-1", "1.0",
+                                 "\"\"", "\"01\"", "18446744073709551616"}) {
         EXPECT_FALSE(read(bad)) << bad;
     }
 }
@@ -88,8 +89,8 @@ TEST(JsonCursor, StringsDecodeAndRefuse) {
         return in.ok() ? value : "refused";
     };
     EXPECT_EQ(read(R"("a\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00")"), "a\"\\/\b\f\n\r\t\xc3\xa9\xf0\x9f\x98\x80");
-    for (std::string_view bad : {R"("\ud83d")", R"("\ude00")", R"("\x")", R"("\u12g4")", "\"\x01\"", "\"\xff\"", "\"open",
-                                 R"("\ud83dA")", "\"\\"}) {
+    for (std::string_view bad : {R"("\ud83d")", R"("\ude00")", R"("\x")", R"("\u12g4")", "\"\x01\"", "\"\xff\"",
+                                 "\"open", R"("\ud83dA")", "\"\\"}) {
         EXPECT_EQ(read(bad), "refused") << bad;
     }
 }

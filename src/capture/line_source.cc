@@ -131,8 +131,8 @@ Result<bool> LineSource::next(std::string_view& line) {
         s.scanned = s.end;
         if (s.at_end) {
             if (s.begin == s.end) return false;
-            return corrupt(fmt::format("{}: line {} has no line feed at its end; the file is cut short", s.subject,
-                                       s.line + 1));
+            return corrupt(
+                fmt::format("{}: line {} has no line feed at its end; the file is cut short", s.subject, s.line + 1));
         }
         DP_RETURN_IF_ERROR(s.refill());
     }

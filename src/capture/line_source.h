@@ -22,8 +22,8 @@ public:
     LineSource(LineSource&&) noexcept;
     LineSource& operator=(LineSource&&) noexcept;
 
-    // The next line without its LF, valid until the next call; false at the end. Errors: corrupt (a last line without LF,
-    // a line above kMaxLineBytes, a damaged zstd frame), io.
+    // The next line without its LF, valid until the next call; false at the end. Errors: corrupt (a last line without
+    // LF, a line above kMaxLineBytes, a damaged zstd frame), io.
     Result<bool> next(std::string_view& line);
 
     std::int64_t line_number() const;  // of the line given last, from 1

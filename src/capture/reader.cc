@@ -39,8 +39,8 @@ Result<Sums> parse_sums(std::string_view text, const std::string& subject) {
         const bool shaped = line.size() > 66 && line.substr(64, 2) == "  " &&
                             line.substr(0, 64).find_first_not_of("0123456789abcdef") == std::string_view::npos;
         if (!shaped) {
-            return corrupt(fmt::format("{}: found line '{}', expected '<64 hex digits>  <name>'", subject,
-                                       line.substr(0, 100)));
+            return corrupt(
+                fmt::format("{}: found line '{}', expected '<64 hex digits>  <name>'", subject, line.substr(0, 100)));
         }
         const std::string_view name = line.substr(66);
         if (name != kCaptureFileName && name != kStepsFileName && name != kPackedStepsFileName &&
@@ -234,8 +234,8 @@ Result<bool> CaptureReader::State::next(StepRecord& step) {
     add_to_totals(step, totals);
     if (header.level == 3) {
         if (index >= header.totals.lane_cycles) {
-            return corrupt(fmt::format("{}: found more steps than totals.lane_cycles {}", subject(),
-                                       header.totals.lane_cycles));
+            return corrupt(
+                fmt::format("{}: found more steps than totals.lane_cycles {}", subject(), header.totals.lane_cycles));
         }
         if (row_offset(index) != target_row || row_offset(index + 1) != target_row + rows) {
             return corrupt(fmt::format("{}: {} says rows [{}, {}), expected [{}, {}) from verified + 1", subject(),
@@ -257,14 +257,18 @@ Status CaptureReader::State::check_end() {
         std::string_view name;
         std::int64_t found;
         std::int64_t counted;
-    } sums[] = {{"lane_cycles", said.lane_cycles, totals.lane_cycles}, {"drafted", said.drafted, totals.drafted},
-                {"offered", said.offered, totals.offered},             {"verified", said.verified, totals.verified},
-                {"accepted", said.accepted, totals.accepted},          {"retained", said.retained, totals.retained},
+    } sums[] = {{"lane_cycles", said.lane_cycles, totals.lane_cycles},
+                {"drafted", said.drafted, totals.drafted},
+                {"offered", said.offered, totals.offered},
+                {"verified", said.verified, totals.verified},
+                {"accepted", said.accepted, totals.accepted},
+                {"retained", said.retained, totals.retained},
                 {"emitted", said.emitted, totals.emitted}};
     for (const auto& sum : sums) {
         if (sum.found != sum.counted) {
-            return corrupt(fmt::format("{}: totals.{} is {}, expected {} from the steps; steps are missing or were added",
-                                       (path / kCaptureFileName).string(), sum.name, sum.found, sum.counted));
+            return corrupt(
+                fmt::format("{}: totals.{} is {}, expected {} from the steps; steps are missing or were added",
+                            (path / kCaptureFileName).string(), sum.name, sum.found, sum.counted));
         }
     }
     return {};

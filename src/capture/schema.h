@@ -1,5 +1,5 @@
-// The schema of capture.json and of a step line, written once and walked by the writer and by the reader, so that the two
-// cannot drift. Inside capture/ only. docs/capture-format.md is the same list in prose.
+// The schema of capture.json and of a step line, written once and walked by the writer and by the reader, so that the
+// two cannot drift. Inside capture/ only. docs/capture-format.md is the same list in prose.
 //
 // A visitor V has: object(key, walk), maybe(present, key), list(key, vector, walk), and one call per kind of value. The
 // writing visitor emits; the reading visitor fills. maybe() says whether an optional member follows: when writing, the
@@ -166,6 +166,7 @@ public:
 
 private:
     void expect(std::string_view key) {
+        if (in_.take_key_if(key)) return;
         const std::string_view found = in_.peek_key();
         if (!in_.ok()) return;
         if (found != key) {

@@ -1,6 +1,6 @@
 // The order that steps of a capture keep: cycles never fall, and within a request the length never falls (it stays the
-// same only when a context is repeated). Readers that pair two captures rely on it to forget what cannot match any more.
-// Memory: one entry per request. Inside capture/ only.
+// same only when a context is repeated). Readers that pair two captures rely on it to forget what cannot match any
+// more. Memory: one entry per request. Inside capture/ only.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Small synthetic captures for tests of capture/, compare/ and report/: a prompt of P tokens restored at B, and a few greedy
-// cycles whose content is a function of the position alone. For tests only.
+// Small synthetic captures for tests of capture/, compare/ and report/: a prompt of P tokens restored at B, and a few
+// greedy cycles whose content is a function of the position alone. For tests only.
 #pragma once
 
 #include <fmt/format.h>
@@ -89,12 +89,13 @@ inline LedgerEvent event(std::string name, const Options& o, Position position, 
 
 inline IdentityGroup group(std::string_view name) {
     IdentityGroup g;
-    g.files = {fmt::format("{}  {}.safetensors", digest_of(name), name), fmt::format("{}  config.json", digest_of("config"))};
+    g.files = {fmt::format("{}  {}.safetensors", digest_of(name), name),
+               fmt::format("{}  config.json", digest_of("config"))};
     return g;
 }
 
-inline StepRecord make_step(const Options& o, const CaptureHeader& h, std::int64_t cycle, std::int32_t lane, Position length,
-                            std::int64_t accepted, bool restored) {
+inline StepRecord make_step(const Options& o, const CaptureHeader& h, std::int64_t cycle, std::int32_t lane,
+                            Position length, std::int64_t accepted, bool restored) {
     StepRecord s;
     s.cycle = cycle;
     s.lane = lane;
@@ -106,8 +107,10 @@ inline StepRecord make_step(const Options& o, const CaptureHeader& h, std::int64
     s.context_hash = context_hash(h.identity.tokenizer.digest, ids, token_at(length, o.seed));
     s.exposure.total = std::max<Position>(0, o.boundary - std::max<Position>(0, length - o.window + 1));
     (restored ? s.exposure.restored : s.exposure.computed) = s.exposure.total;
-    s.draft_context = {std::min(length, o.window - 1), std::min(length, o.window - 1),
-                       std::max<Position>(0, length - o.window + 1), {{0, length, RowSource::computed}},
+    s.draft_context = {std::min(length, o.window - 1),
+                       std::min(length, o.window - 1),
+                       std::max<Position>(0, length - o.window + 1),
+                       {{0, length, RowSource::computed}},
                        digest_of(fmt::format("context {}", length))};
     s.drafted = s.offered = s.verified = kBlock - 1;
     s.accepted = accepted;
@@ -162,8 +165,12 @@ inline ArmData make_arm(Arm arm, const Options& o = {}) {
     h.identity.draft = group("draft");
     h.identity.tokenizer = group("tokenizer");
     h.identity.build = group("build");
-    h.settings = {{"kv_format", "bf16"}, {"numerics", o.numerics}, {"budget", o.budget}, {"block", "8"},
-                  {"window", fmt::format("{}", o.window)}, {"chunk_tokens", "128"}};
+    h.settings = {{"kv_format", "bf16"},
+                  {"numerics", o.numerics},
+                  {"budget", o.budget},
+                  {"block", "8"},
+                  {"window", fmt::format("{}", o.window)},
+                  {"chunk_tokens", "128"}};
     h.environment = {{"threads", "2"}, {"isa", "avx2"}};
     h.near_tie = NearTie{0.2, 0.1, 0.01, 5000};
     if (restored) h.treatment = {"exact", "exact", "memory", 0, 1, std::nullopt, false, {}};
@@ -178,8 +185,8 @@ inline ArmData make_arm(Arm arm, const Options& o = {}) {
         const Position limit = start < o.boundary ? o.boundary : o.prompt;
         const Position end = std::min(start + 128, limit);
         const bool before = start < o.boundary;
-        h.schedule.push_back({ForwardKind::prefill, before ? ForwardPhase::materialise : ForwardPhase::resume, o.request,
-                              before ? 0 : lane, start, end - start, o.numerics});
+        h.schedule.push_back({ForwardKind::prefill, before ? ForwardPhase::materialise : ForwardPhase::resume,
+                              o.request, before ? 0 : lane, start, end - start, o.numerics});
         start = end;
     }
     for (std::string_view part : {kTargetKv, kRecurrent, kDraftContext}) {
@@ -201,7 +208,8 @@ inline ArmData make_arm(Arm arm, const Options& o = {}) {
     for (std::int64_t accepted : o.accepted) {
         data.steps.push_back(make_step(o, h, cycle++, lane, length, accepted, restored));
         data.draft_hidden.push_back(hidden_rows(kBlock - 1, static_cast<std::uint64_t>(length)));
-        data.target_hidden.push_back(hidden_rows(data.steps.back().verified + 1, static_cast<std::uint64_t>(length) + 9999));
+        data.target_hidden.push_back(
+            hidden_rows(data.steps.back().verified + 1, static_cast<std::uint64_t>(length) + 9999));
         length += accepted + 1;
     }
     h.ledger.push_back(event("end", o, length, lane, restored));

@@ -56,8 +56,8 @@ Result<CaptureHeader> parse_capture_header(std::string_view text, std::string_vi
                                        format, kFormatName));
     }
     if (version != kCaptureVersion) {
-        return mismatch(fmt::format("{}: capture format version {}, this program reads version {}; {}", subject, version,
-                                    kCaptureVersion,
+        return mismatch(fmt::format("{}: capture format version {}, this program reads version {}; {}", subject,
+                                    version, kCaptureVersion,
                                     version > kCaptureVersion ? "read it with a newer draftprobe"
                                                               : "make the capture again, or use an older draftprobe"));
     }

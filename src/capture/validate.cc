@@ -17,16 +17,18 @@ Status broken(std::string_view field, const Found& found, const Expected& expect
 }
 
 bool is_hex64_digits(std::string_view text) {
-    return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
-        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-    });
+    if (text.size() != 64) return false;
+    unsigned bad = 0;
+    for (char c : text) bad |= static_cast<unsigned>(!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')));
+    return bad == 0;
 }
 
 bool is_digest_or_empty(std::string_view text) { return text.empty() || is_hex64_digits(text); }
 
 std::string prompt_group_digest(const std::vector<CapturedRequest>& requests) {
     std::string lines;
-    for (const CapturedRequest& request : requests) lines += fmt::format("{}  {}\n", request.prompt_digest, request.key);
+    for (const CapturedRequest& request : requests)
+        lines += fmt::format("{}  {}\n", request.prompt_digest, request.key);
     return sha256_hex(lines);
 }
 
@@ -38,10 +40,11 @@ std::string settings_digest(const std::vector<Setting>& settings) {
 
 std::string non_draft_input_digest(const Identity& id) {
     const TemplateIdentity& chat = id.chat_template;
-    return sha256_hex(fmt::format("target {}\ntokenizer {}\ntemplate {} thinking={} effort={}\nprompt {}\nsettings {}\n"
-                                  "budget_seed {}\n",
-                                  id.target.digest, id.tokenizer.digest, chat.digest, chat.thinking, chat.effort,
-                                  id.prompt_digest, id.settings_digest, id.budget_seed.digest));
+    return sha256_hex(
+        fmt::format("target {}\ntokenizer {}\ntemplate {} thinking={} effort={}\nprompt {}\nsettings {}\n"
+                    "budget_seed {}\n",
+                    id.target.digest, id.tokenizer.digest, chat.digest, chat.thinking, chat.effort, id.prompt_digest,
+                    id.settings_digest, id.budget_seed.digest));
 }
 
 Status validate_group(std::string_view name, const IdentityGroup& group, bool sanitised) {
@@ -202,8 +205,8 @@ Status validate_arrays(const StepRecord& s, const CaptureHeader& h) {
     DP_RETURN_IF_ERROR(check_size_if_any("q", s.q, drafted));
     DP_RETURN_IF_ERROR(check_size_if_any("confidence", s.prefix_confidence, drafted));
     DP_RETURN_IF_ERROR(check_size_if_any("candidate_ids", s.candidate_ids, drafted * h.candidates));
-    DP_RETURN_IF_ERROR(check_size_if_any("candidate_scores", s.candidate_scores,
-                                         static_cast<std::int64_t>(s.candidate_ids.size())));
+    DP_RETURN_IF_ERROR(
+        check_size_if_any("candidate_scores", s.candidate_scores, static_cast<std::int64_t>(s.candidate_ids.size())));
     DP_RETURN_IF_ERROR(check_size("target_choices", s.target_choices, rows));
     DP_RETURN_IF_ERROR(check_size_if_any("target_top2", s.target_top2, 2 * rows));
     DP_RETURN_IF_ERROR(check_size_if_any("target_top2_logits", s.target_top2_logits, 2 * rows));
@@ -286,8 +289,8 @@ Status validate_step(const StepRecord& s, const CaptureHeader& h) {
     if (!is_hex64_digits(s.context_hash)) return broken("context", "'" + s.context_hash + "'", "64 hex digits");
     const Exposure& e = s.exposure;
     if (e.total != e.computed + e.restored + e.carried + e.none) {
-        return broken("exposure.total", e.total, fmt::format("{} from its parts",
-                                                             e.computed + e.restored + e.carried + e.none));
+        return broken("exposure.total", e.total,
+                      fmt::format("{} from its parts", e.computed + e.restored + e.carried + e.none));
     }
     if (s.draft_context.rows_valid > s.draft_context.rows_claimed) {
         return broken("draft_context.rows_valid", s.draft_context.rows_valid,

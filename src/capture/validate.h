@@ -1,5 +1,5 @@
-// The rules a header and a step must keep beyond their syntax, and the digests that follow from other fields. The writer
-// and the reader apply the same functions.
+// The rules a header and a step must keep beyond their syntax, and the digests that follow from other fields. The
+// writer and the reader apply the same functions.
 #pragma once
 
 #include <string>
@@ -21,7 +21,8 @@ void finish_identity(CaptureHeader& header);
 
 // Errors: corrupt, naming the field, what was found and what was expected.
 Status validate_header(const CaptureHeader& header);
-// Rules of one step alone. That its request is in the header, and the order of steps, is checked where steps come in a row.
+// Rules of one step alone. That its request is in the header, and the order of steps, is checked where steps come in a
+// row.
 Status validate_step(const StepRecord& step, const CaptureHeader& header);
 
 // Adds the step's six counts and one lane-cycle.

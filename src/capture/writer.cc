@@ -36,7 +36,8 @@ public:
     Status open(const std::filesystem::path& path) {
         path_ = path;
         file_ = std::fopen(path.c_str(), "wbx");
-        if (file_ == nullptr) return io_error(fmt::format("{}: cannot create: {}", path.string(), std::strerror(errno)));
+        if (file_ == nullptr)
+            return io_error(fmt::format("{}: cannot create: {}", path.string(), std::strerror(errno)));
         return {};
     }
     bool is_open() const { return file_ != nullptr; }
@@ -105,9 +106,10 @@ Result<CaptureWriter> CaptureWriter::create(const std::filesystem::path& final_p
                                             const CaptureShape& shape) {
     if (shape.level < 0 || shape.level > 3 || shape.block < 1 || shape.candidates < 0 ||
         (shape.level == 3 && shape.hidden < 1)) {
-        return invalid_argument(fmt::format("capture writer: level {}, block {}, candidates {}, hidden {}; expected a level "
-                                            "0..3, a block of at least 1, and a hidden width at level 3",
-                                            shape.level, shape.block, shape.candidates, shape.hidden));
+        return invalid_argument(
+            fmt::format("capture writer: level {}, block {}, candidates {}, hidden {}; expected a level "
+                        "0..3, a block of at least 1, and a hidden width at level 3",
+                        shape.level, shape.block, shape.candidates, shape.hidden));
     }
     DP_ASSIGN_OR_RETURN(AtomicDirectory directory, AtomicDirectory::create(final_path, force, kCaptureFileName));
     auto state = std::make_unique<State>(std::move(directory));
@@ -127,7 +129,8 @@ Result<CaptureWriter> CaptureWriter::create(const std::filesystem::path& final_p
 
 Status CaptureWriter::add_step(const StepRecord& step, const StepTensors& tensors) {
     State& s = *state_;
-    if (s.failed) return internal_error("capture writer: a step after a failed step; end the capture at the first error");
+    if (s.failed)
+        return internal_error("capture writer: a step after a failed step; end the capture at the first error");
     Status status = s.add(step, tensors);
     s.failed = !status.ok();
     return status;

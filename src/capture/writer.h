@@ -1,7 +1,7 @@
 // Writes one capture directory. It needs neither a model nor an engine: fill the structs of capture/capture.h.
 //
-// The directory is built under a temporary name and renamed into place by finish(): a killed process leaves nothing that
-// looks complete. Steps go to disk as they come; memory does not grow with their number. One thread.
+// The directory is built under a temporary name and renamed into place by finish(): a killed process leaves nothing
+// that looks complete. Steps go to disk as they come; memory does not grow with their number. One thread.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ public:
     // Optional; creates timing.jsonl and TIMING.SHA256.
     Status add_timing(const StepTiming& timing);
 
-    // Sets the shape, the derived identity digests and the step totals of `header`, writes the rest, and renames. Returns
-    // the capture digest (SHA-256 of SHA256SUMS). Afterwards the writer is spent. Errors: invalid_argument, io.
+    // Sets the shape, the derived identity digests and the step totals of `header`, writes the rest, and renames.
+    // Returns the capture digest (SHA-256 of SHA256SUMS). Afterwards the writer is spent. Errors: invalid_argument, io.
     Result<std::string> finish(CaptureHeader header);
 
 private:

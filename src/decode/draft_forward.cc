@@ -26,7 +26,8 @@ struct Scratch {
     float* row(std::size_t i) { return data.data() + i * cols; }
 };
 
-// Keys of one lane and layer by absolute position: the ring below the anchor's position, the block's own rows from it on.
+// Keys of one lane and layer by absolute position: the ring below the anchor's position, the block's own rows from it
+// on.
 class BlockKeys : public numerics::KeySource {
 public:
     BlockKeys(const Lane& lane, std::size_t layer, ConstRows block_keys, ConstRows block_values, std::size_t head_dim)
@@ -55,7 +56,8 @@ public:
             ring_keys.read(context.slot(position), row.data());
             for (std::size_t d = 0; d < head_dim_; ++d) keys_t[d * kPageTokens + slot] = row[offset + d];
             ring_values.read(context.slot(position), row.data());
-            std::memcpy(values + static_cast<std::size_t>(slot) * head_dim_, row.data() + offset, head_dim_ * sizeof(float));
+            std::memcpy(values + static_cast<std::size_t>(slot) * head_dim_, row.data() + offset,
+                        head_dim_ * sizeof(float));
         }
     }
 
@@ -137,7 +139,8 @@ void DraftForward::append_context(Lane& lane, Position first, ConstRows taps, st
 void DraftForward::rebuild_rings(Lane& lane) {
     const Position first = lane.draft.first();
     const Position end = lane.draft.end();
-    // In blocks: the scratch of a whole long window is not needed at once. Rows are independent, so the cut has no effect.
+    // In blocks: the scratch of a whole long window is not needed at once. Rows are independent, so the cut has no
+    // effect.
     constexpr Position kBlock = 512;
     for (Position at = first; at < end; at += kBlock) {
         const auto rows = static_cast<std::size_t>(std::min(kBlock, end - at));
@@ -194,9 +197,8 @@ void DraftForward::layer(std::size_t index, std::span<Lane* const> lanes, Rows h
     Scratch update(rows, width);
     Scratch delta(rows, weights.attention_conv.kernel_projection.out());
     const auto normalise = [&](const std::vector<float>& weight) {
-        compute_.parallel_for(rows, [&](std::size_t r) {
-            kernels.rms_norm(hidden.row(r), weight.data(), width, eps, normed.row(r));
-        });
+        compute_.parallel_for(
+            rows, [&](std::size_t r) { kernels.rms_norm(hidden.row(r), weight.data(), width, eps, normed.row(r)); });
     };
     // The post-side coefficients come from the sublayer's normalised input, so both sides are projected at once.
     const auto prepare = [&](const model::DynamicConv& conv) {
@@ -235,8 +237,8 @@ void DraftForward::layer(std::size_t index, std::span<Lane* const> lanes, Rows h
     });
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         const Lane& lane = *lanes[i];
-        const BlockKeys keys(lane, index, slice(key.rows(), i * block(), block()), slice(value.rows(), i * block(), block()),
-                             head_dim);
+        const BlockKeys keys(lane, index, slice(key.rows(), i * block(), block()),
+                             slice(value.rows(), i * block(), block()), head_dim);
         const auto window = static_cast<Position>(config.layer_attention[index].window);
         std::vector<Position> first(block());
         const std::vector<Position> last(block(), lane.length + static_cast<Position>(block()) - 1);

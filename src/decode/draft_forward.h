@@ -1,7 +1,8 @@
-// The draft's forward pass: context rows and rings from taps, the block pass, and the candidate selector (dflash2.md 3-5).
+// The draft's forward pass: context rows and rings from taps, the block pass, and the candidate selector (dflash2.md
+// 3-5).
 //
-// The block always runs all B rows; limits cut after acceptance, because block rows see each other. Lanes are independent rows
-// of one batch. DraftForward borrows models and compute; one caller at a time.
+// The block always runs all B rows; limits cut after acceptance, because block rows see each other. Lanes are
+// independent rows of one batch. DraftForward borrows models and compute; one caller at a time.
 #pragma once
 
 #include <span>
@@ -17,18 +18,18 @@ namespace draftprobe::decode {
 // What the selector decided for one lane. Arrays run over positions t = 1..B-1 in order (index t-1).
 struct DraftChoice {
     std::size_t top_k = 0;
-    std::vector<TokenId> candidates;   // [B-1][top_k], order: unary score descending, id ascending
-    std::vector<float> unary;          // [B-1][top_k], the candidates' logits
-    std::vector<float> next_unary;     // [B-1], logit of rank top_k + 1 (for the candidate margin)
-    std::vector<float> scores;         // [B-1][top_k], selector scores along the walked path
-    std::vector<TokenId> proposals;    // [B-1]
-    std::vector<float> q;              // [B-1], conditional probability of the proposal, softmax over candidates, temperature 1
+    std::vector<TokenId> candidates;  // [B-1][top_k], order: unary score descending, id ascending
+    std::vector<float> unary;         // [B-1][top_k], the candidates' logits
+    std::vector<float> next_unary;    // [B-1], logit of rank top_k + 1 (for the candidate margin)
+    std::vector<float> scores;        // [B-1][top_k], selector scores along the walked path
+    std::vector<TokenId> proposals;   // [B-1]
+    std::vector<float> q;  // [B-1], conditional probability of the proposal, softmax over candidates, temperature 1
     std::vector<float> prefix_confidence;  // [B-1], product of q up to and including this position
 };
 
 struct DraftOutput {
-    std::vector<float> hidden;        // [lanes, B-1, H], rows 1..B-1 after the draft's final norm, float32
-    std::vector<DraftChoice> choices; // per lane
+    std::vector<float> hidden;         // [lanes, B-1, H], rows 1..B-1 after the draft's final norm, float32
+    std::vector<DraftChoice> choices;  // per lane
 };
 
 class DraftForward {

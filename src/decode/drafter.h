@@ -31,8 +31,8 @@ private:
     DraftForward& forward_;
 };
 
-// Proposes what `script(lane, t)` returns for positions t = 1..block-1 (absolute position lane.length + t). Probabilities
-// are 1 and hidden rows are absent: a script has no distribution.
+// Proposes what `script(lane, t)` returns for positions t = 1..block-1 (absolute position lane.length + t).
+// Probabilities are 1 and hidden rows are absent: a script has no distribution.
 class ScriptedDrafter final : public Drafter {
 public:
     using Script = std::function<TokenId(const state::Lane& lane, std::size_t t)>;

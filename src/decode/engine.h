@@ -1,8 +1,8 @@
 // The decode cycle: propose, verify, accept, commit, over one or more lanes in one batch.
 //
-// Engine is a template over an observer. Production code instantiates it with NoObserver, whose hooks are empty and whose
-// kActive is false, so nothing is computed for an observer there; instrument/ instantiates it with a recorder. The decode
-// logic is this one file either way.
+// Engine is a template over an observer. Production code instantiates it with NoObserver, whose hooks are empty and
+// whose kActive is false, so nothing is computed for an observer there; instrument/ instantiates it with a recorder.
+// The decode logic is this one file either way.
 //
 // An observer has, besides `static constexpr bool kActive`:
 //   on_forward(kind, lane, start, rows)      after a forward computed rows of a lane
@@ -57,23 +57,24 @@ template <class Observer>
 class Engine {
 public:
     Engine(std::unique_ptr<EngineCore> core, Observer observer = {})
-        : core_(std::move(core)), observer_(std::move(observer)), limits_(static_cast<std::size_t>(core_->lane_count())) {}
+        : core_(std::move(core)),
+          observer_(std::move(observer)),
+          limits_(static_cast<std::size_t>(core_->lane_count())) {}
 
     EngineCore& core() { return *core_; }
     Observer& observer() { return observer_; }
     state::Lane& lane(int id) { return core_->lane(id); }
 
-    // Prepares a lane for a request: forgets what was there (bytes stay, as in a serving engine's slot) and sets limits.
+    // Prepares a lane for a request: forgets what was there (bytes stay, as in a serving engine's slot) and sets
+    // limits.
     void begin_request(int id, RequestLimits limits) {
         lane(id).reset();
         set_limits(id, std::move(limits));
     }
-    void set_limits(int id, RequestLimits limits) {
-        limits_[static_cast<std::size_t>(id)] = {std::move(limits), 0};
-    }
+    void set_limits(int id, RequestLimits limits) { limits_[static_cast<std::size_t>(id)] = {std::move(limits), 0}; }
 
-    // Computes and commits `tokens` after the lane's length, in chunks cut at absolute multiples of chunk_tokens and at `stop`.
-    // With select_anchor the last row's choice becomes the pending anchor (the first emitted token).
+    // Computes and commits `tokens` after the lane's length, in chunks cut at absolute multiples of chunk_tokens and at
+    // `stop`. With select_anchor the last row's choice becomes the pending anchor (the first emitted token).
     Status prefill(int id, std::span<const TokenId> tokens, Position stop, bool select_anchor) {
         state::Lane& target = lane(id);
         while (!tokens.empty()) {
@@ -82,8 +83,8 @@ public:
             tokens = tokens.subspan(count);
             const bool want_logits = select_anchor && tokens.empty();
             const Segment segment{&target, chunk, false};
-            DP_RETURN_IF_ERROR(core_->target_forward().run({&segment, 1},
-                                                           want_logits ? LogitRows::last_of_segment : LogitRows::none, forward_));
+            DP_RETURN_IF_ERROR(core_->target_forward().run(
+                {&segment, 1}, want_logits ? LogitRows::last_of_segment : LogitRows::none, forward_));
             observer_.on_forward(ForwardKind::prefill, target, target.length, count);
             core_->commit(target, chunk, count, false, forward_, 0);
             if (want_logits) {
@@ -109,8 +110,8 @@ public:
         return target.anchor;
     }
 
-    // One cycle of every listed lane (distinct, each with an anchor), batched. `verify_rows` in 1..block: the anchor row and
-    // the first verify_rows - 1 proposals are verified.
+    // One cycle of every listed lane (distinct, each with an anchor), batched. `verify_rows` in 1..block: the anchor
+    // row and the first verify_rows - 1 proposals are verified.
     Result<std::vector<CycleResult>> cycle(std::span<const int> ids, Drafter& drafter, std::size_t verify_rows) {
         std::vector<state::Lane*> lanes;
         for (const int id : ids) {
@@ -144,7 +145,12 @@ public:
             const CycleResult result = accept(ids[i], draft_.choices[i], rows[i], choices);
             observer_.on_forward(ForwardKind::verify, target, target.length, verify_rows);
             if constexpr (Observer::kActive) {
-                observer_.on_verify(VerifyView{target, draft_.choices[i], drafter.source(), rows[i], choices, logits,
+                observer_.on_verify(VerifyView{target,
+                                               draft_.choices[i],
+                                               drafter.source(),
+                                               rows[i],
+                                               choices,
+                                               logits,
                                                {forward_.hidden.data() + first_row * width, verify_rows, width, width},
                                                result});
             }
@@ -170,17 +176,19 @@ private:
         return {draft_.hidden.data() + index * positions * width, positions, width, width};
     }
 
-    // Greedy acceptance: the longest prefix of proposals that equals the target's own choices, plus the target's next token;
-    // then the cuts. Rows retained equal tokens emitted: each emitted token but the last has its row committed already, and the
-    // consumed anchor's row takes the last one's place.
-    CycleResult accept(int id, const DraftChoice& choice, std::span<const TokenId> rows, std::span<const TokenId> choices) {
+    // Greedy acceptance: the longest prefix of proposals that equals the target's own choices, plus the target's next
+    // token; then the cuts. Rows retained equal tokens emitted: each emitted token but the last has its row committed
+    // already, and the consumed anchor's row takes the last one's place.
+    CycleResult accept(int id, const DraftChoice& choice, std::span<const TokenId> rows,
+                       std::span<const TokenId> choices) {
         const RequestState& request = limits_[static_cast<std::size_t>(id)];
         CycleResult result;
         result.lane = id;
         result.drafted = choice.proposals.size();
         result.offered = rows.size() - 1;
         result.verified = rows.size() - 1;
-        while (result.accepted < result.verified && rows[result.accepted + 1] == choices[result.accepted]) ++result.accepted;
+        while (result.accepted < result.verified && rows[result.accepted + 1] == choices[result.accepted])
+            ++result.accepted;
         for (std::size_t j = 0; j < result.accepted; ++j) result.emitted.push_back(rows[j + 1]);
         result.emitted.push_back(choices[result.accepted]);
         const std::vector<TokenId>& stops = request.limits.stop_ids;
@@ -191,7 +199,8 @@ private:
             result.finished = true;
             break;
         }
-        const std::size_t room = request.limits.max_new_tokens - std::min(request.emitted, request.limits.max_new_tokens);
+        const std::size_t room =
+            request.limits.max_new_tokens - std::min(request.emitted, request.limits.max_new_tokens);
         if (result.emitted.size() >= room && room > 0) {
             if (result.emitted.size() > room) {
                 result.emitted.resize(room);

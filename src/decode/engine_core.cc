@@ -51,15 +51,17 @@ state::StateShape make_shape(const ModelPair& models, const EngineSettings& sett
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(ModelPair models, const EngineSettings& settings) {
     if (settings.lanes < 1 || settings.max_tokens == 0 || settings.chunk_tokens == 0) {
-        return invalid_argument(fmt::format("engine: {} lanes, {} positions per lane, chunks of {}; each must be at least 1",
-                                            settings.lanes, settings.max_tokens, settings.chunk_tokens));
+        return invalid_argument(
+            fmt::format("engine: {} lanes, {} positions per lane, chunks of {}; each must be at least 1",
+                        settings.lanes, settings.max_tokens, settings.chunk_tokens));
     }
     std::unique_ptr<EngineCore> core(new EngineCore());
     core->settings_ = settings;
     if (models.draft != nullptr) {
         DP_RETURN_IF_ERROR(model::check_pair(models.target->config(), models.draft->config()));
         core->settings_.block = static_cast<std::size_t>(models.draft->config().block);
-        core->window_ = models.draft->window() == 0 ? settings.max_tokens + core->settings_.block : models.draft->window();
+        core->window_ =
+            models.draft->window() == 0 ? settings.max_tokens + core->settings_.block : models.draft->window();
     }
     if (core->settings_.block < 1) return invalid_argument("engine: block of 0 rows; expected at least the anchor row");
     numerics::Compute::Options options;

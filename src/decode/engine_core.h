@@ -49,21 +49,22 @@ struct CycleResult {
     std::size_t accepted = 0;  // leading matches
     std::size_t retained = 0;  // rows committed
     std::vector<TokenId> emitted;
-    Cut cut = Cut::none;       // why retained is below accepted + 1, or none
-    bool finished = false;     // a stop token was emitted or the limit is reached
+    Cut cut = Cut::none;    // why retained is below accepted + 1, or none
+    bool finished = false;  // a stop token was emitted or the limit is reached
 };
 
 class EngineCore {
 public:
-    // Errors: invalid_argument for settings that make no sense, mismatch for a draft that does not fit, unsupported for the
-    // instruction set.
+    // Errors: invalid_argument for settings that make no sense, mismatch for a draft that does not fit, unsupported for
+    // the instruction set.
     static Result<std::unique_ptr<EngineCore>> create(ModelPair models, const EngineSettings& settings);
 
     const EngineSettings& settings() const { return settings_; }
     const ModelPair& models() const { return models_; }
     const numerics::Compute& compute() const { return *compute_; }
     const state::StateShape& shape() const { return shape_; }
-    // Draft window in positions (a draft row sees distances 0 .. window-1); max_tokens when unlimited, 0 without a draft.
+    // Draft window in positions (a draft row sees distances 0 .. window-1); max_tokens when unlimited, 0 without a
+    // draft.
     std::size_t window() const { return window_; }
 
     int lane_count() const { return static_cast<int>(lanes_.size()); }
@@ -73,8 +74,8 @@ public:
     TargetForward& target_forward() { return *target_forward_; }
     DraftForward* draft_forward() { return draft_forward_.get(); }  // null without a draft
 
-    // Commits the first `retained` rows that the last forward computed for this lane (their taps start at row `first_row` of
-    // `forward`), and appends their draft context.
+    // Commits the first `retained` rows that the last forward computed for this lane (their taps start at row
+    // `first_row` of `forward`), and appends their draft context.
     void commit(state::Lane& lane, std::span<const TokenId> tokens, std::size_t retained, bool kept_operands,
                 const ForwardOutput& forward, std::size_t first_row);
 
@@ -94,8 +95,8 @@ private:
     std::vector<std::unique_ptr<state::Lane>> lanes_;
 };
 
-// The next chunk of a prefill that stands at `position` with `remaining` tokens to go: up to the next absolute multiple of
-// chunk_tokens, never across `stop` (a boundary at which the schedule is cut; ignored when not ahead).
+// The next chunk of a prefill that stands at `position` with `remaining` tokens to go: up to the next absolute multiple
+// of chunk_tokens, never across `stop` (a boundary at which the schedule is cut; ignored when not ahead).
 std::size_t next_chunk(Position position, std::size_t remaining, std::size_t chunk_tokens, Position stop);
 
 }  // namespace draftprobe::decode

@@ -1,5 +1,5 @@
-// The invariant everything rests on (DESIGN section 3): arithmetic is a function of the token sequence and the settings alone.
-// Every comparison here is of bytes: state digests over valid ranges, tokens, and float bits.
+// The invariant everything rests on (DESIGN section 3): arithmetic is a function of the token sequence and the settings
+// alone. Every comparison here is of bytes: state digests over valid ranges, tokens, and float bits.
 #include <gmock/gmock.h>
 
 #include <bit>
@@ -263,7 +263,8 @@ TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
         EXPECT_EQ(digests(e->lane(3)), expected[0]) << state::draft_restore_name(form);
         for (std::size_t cycle = 0; cycle < 6; ++cycle) {
             ASSERT_TRUE(e->cycle(lanes, drafter, 8).ok());
-            EXPECT_EQ(digests(e->lane(3)), expected[cycle + 1]) << state::draft_restore_name(form) << ", cycle " << cycle;
+            EXPECT_EQ(digests(e->lane(3)), expected[cycle + 1])
+                << state::draft_restore_name(form) << ", cycle " << cycle;
         }
     }
 }
@@ -279,15 +280,18 @@ TEST_P(Invariant, ARefusedRestoreLeavesTheLaneUntouched) {
     ASSERT_TRUE(e->prefill(1, all.subspan(3, 70), 0, true).ok());
     const StateDigests before = digests(e->lane(1));
 
-    EXPECT_EQ(e->core().restore(snapshot.value(), "another engine", state::DraftRestore::exact, 1).code(), StatusCode::mismatch);
+    EXPECT_EQ(e->core().restore(snapshot.value(), "another engine", state::DraftRestore::exact, 1).code(),
+              StatusCode::mismatch);
     EXPECT_EQ(digests(e->lane(1)), before);
     for (auto& part : snapshot.value().components) {
         part.bytes.back() ^= std::byte{1};
-        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(), StatusCode::corrupt)
+        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(),
+                  StatusCode::corrupt)
             << state::component_name(part.component);
         part.bytes.back() ^= std::byte{1};
         part.bytes.pop_back();
-        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(), StatusCode::corrupt);
+        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(),
+                  StatusCode::corrupt);
         part.bytes.push_back(std::byte{0});
         EXPECT_EQ(digests(e->lane(1)), before);
     }

@@ -1,5 +1,5 @@
-// Stage parity with the public references (tests/golden/README.md): every stage runs on the reference's own inputs, so no
-// error accumulates, with stored formats set to float32. Bound: relative L2 at most 1e-5.
+// Stage parity with the public references (tests/golden/README.md): every stage runs on the reference's own inputs, so
+// no error accumulates, with stored formats set to float32. Bound: relative L2 at most 1e-5.
 #include <gmock/gmock.h>
 
 #include "decode/golden_fixture.h"
@@ -19,11 +19,13 @@ void expect_close(const std::vector<float>& ours, const std::vector<float>& refe
 }
 
 std::vector<float> transpose_free_slice(const std::vector<float>& values, std::size_t first, std::size_t count) {
-    return {values.begin() + static_cast<std::ptrdiff_t>(first), values.begin() + static_cast<std::ptrdiff_t>(first + count)};
+    return {values.begin() + static_cast<std::ptrdiff_t>(first),
+            values.begin() + static_cast<std::ptrdiff_t>(first + count)};
 }
 
 // K and V rows of one attention layer over [0, tokens), as the reference dumps them: [T, heads, D].
-void read_kv(const state::Lane& lane, std::size_t layer, std::size_t tokens, std::vector<float>& keys, std::vector<float>& values) {
+void read_kv(const state::Lane& lane, std::size_t layer, std::size_t tokens, std::vector<float>& keys,
+             std::vector<float>& values) {
     const state::StateShape& shape = lane.shape();
     const std::size_t d = shape.head_dim;
     keys.assign(tokens * shape.kv_heads * d, 0);
@@ -69,7 +71,8 @@ TEST_P(TargetParity, EveryStageOnTheReferencesOwnInputs) {
         const std::size_t index = model->layers()[i].state_index;
         const std::string prefix = "layers." + std::to_string(i) + ".";
         if (std::holds_alternative<model::DeltaMixer>(model->layers()[i].mixer)) {
-            expect_close(lane.recurrent.idle().matrix[index], stages.floats(prefix + "recurrent_state"), prefix + "recurrent_state");
+            expect_close(lane.recurrent.idle().matrix[index], stages.floats(prefix + "recurrent_state"),
+                         prefix + "recurrent_state");
             const state::StoredRows& conv = lane.recurrent.idle().conv[index];
             std::vector<float> conv_rows(conv.rows() * conv.cols());
             for (std::size_t row = 0; row < conv.rows(); ++row) conv.read(row, conv_rows.data() + row * conv.cols());
@@ -116,14 +119,17 @@ INSTANTIATE_TEST_SUITE_P(Golden, TargetParity, ::testing::Values("target-r2", "t
                              return name;
                          });
 
-// With the formats that are served, one stage moves by its own rounding only; relative L2 of a layer's output (residual stream
-// included) on the reference's inputs. Where the bounds come from:
-//   BF16: a stored value carries a relative error of at most 2^-9, 1.1e-3 in relative L2. A delta layer's stored convolution rows
-//     pass through q and k normalisation and the recurrence, and its output through a norm that scales small outputs up: 6e-3. An
-//     attention layer only averages rounded K and V: 2e-3.
-//   INT8 KV: step absmax/127 per row; with absmax at 3 rms the uniform error step/sqrt(12) is 0.7 % of K and V: 8e-3 in attention
+// With the formats that are served, one stage moves by its own rounding only; relative L2 of a layer's output (residual
+// stream included) on the reference's inputs. Where the bounds come from:
+//   BF16: a stored value carries a relative error of at most 2^-9, 1.1e-3 in relative L2. A delta layer's stored
+//   convolution rows
+//     pass through q and k normalisation and the recurrence, and its output through a norm that scales small outputs
+//     up: 6e-3. An attention layer only averages rounded K and V: 2e-3.
+//   INT8 KV: step absmax/127 per row; with absmax at 3 rms the uniform error step/sqrt(12) is 0.7 % of K and V: 8e-3 in
+//   attention
 //     layers, nothing in the others.
-//   i8dot: activations to int8 per 64 carry about 1 % (numerics-notes: 1.1e-2 with outliers); a layer chains up to four such
+//   i8dot: activations to int8 per 64 carry about 1 % (numerics-notes: 1.1e-2 with outliers); a layer chains up to four
+//   such
 //     products, in quadrature 2 %, more where the delta norm scales up: 5e-2.
 struct FormatCase {
     const char* name;
@@ -161,16 +167,18 @@ TEST_P(FormatParity, LayersStayWithinTheBoundOfTheirFormat) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Served, FormatParity,
-    ::testing::Values(
-        FormatCase{"bf16", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::f32, 6e-3, 2e-3, 1e-5},
-        FormatCase{"int8_kv", state::RowFormat::bf16, state::KvFormat::int8, numerics::NumericsClass::f32, 6e-3, 8e-3, 3e-4},
-        FormatCase{"i8dot", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::i8dot, 5e-2, 5e-2, 1e-3}),
-    [](const auto& param_info) { return std::string(param_info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Served, FormatParity,
+                         ::testing::Values(FormatCase{"bf16", state::RowFormat::bf16, state::KvFormat::bf16,
+                                                      numerics::NumericsClass::f32, 6e-3, 2e-3, 1e-5},
+                                           FormatCase{"int8_kv", state::RowFormat::bf16, state::KvFormat::int8,
+                                                      numerics::NumericsClass::f32, 6e-3, 8e-3, 3e-4},
+                                           FormatCase{"i8dot", state::RowFormat::bf16, state::KvFormat::bf16,
+                                                      numerics::NumericsClass::i8dot, 5e-2, 5e-2, 1e-3}),
+                         [](const auto& param_info) { return std::string(param_info.param.name); });
 
-// The Hugging Face and the MLX form of the same weights differ by the 4-bit (8-bit) codes and by bf16(1+w). With the MLX
-// form's own dequantised weights as reference both load alike; against the unquantised form a layer moves by the weights' error.
+// The Hugging Face and the MLX form of the same weights differ by the 4-bit (8-bit) codes and by bf16(1+w). With the
+// MLX form's own dequantised weights as reference both load alike; against the unquantised form a layer moves by the
+// weights' error.
 TEST(TwoForms, HuggingFaceAndMlxFormsOfTheSameWeightsAgreeWithinQuantisation) {
     const Stages stages("target-r2");
     const std::vector<TokenId> ids = stages.ids("input_ids");
@@ -186,7 +194,8 @@ TEST(TwoForms, HuggingFaceAndMlxFormsOfTheSameWeightsAgreeWithinQuantisation) {
         outputs[form] = stages.floats("hidden.0");
         core->target_forward().layer(0, {&segment, 1}, {outputs[form].data(), ids.size(), hidden, hidden});
     }
-    // Measured 0.1 to 0.2 for random weights at 4 bits; a norm shifted twice (or not at all) moves a layer by more than 0.5.
+    // Measured 0.1 to 0.2 for random weights at 4 bits; a norm shifted twice (or not at all) moves a layer by more than
+    // 0.5.
     const double difference = relative_l2(outputs[1], outputs[0]);
     EXPECT_TRUE(difference <= 0.3) << difference;
     EXPECT_GT(difference, 1e-3);
@@ -243,7 +252,8 @@ TEST_P(DraftParity, EveryStageOnTheReferencesOwnInputs) {
     for (std::size_t layer = 0; layer < draft->layers().size(); ++layer) {
         std::vector<float> rows = stages.floats(name + ".hidden." + std::to_string(layer));
         forward.layer(layer, lanes, {rows.data(), block, hidden, hidden});
-        expect_close(rows, stages.floats(name + ".hidden." + std::to_string(layer + 1)), "draft layer " + std::to_string(layer));
+        expect_close(rows, stages.floats(name + ".hidden." + std::to_string(layer + 1)),
+                     "draft layer " + std::to_string(layer));
     }
     std::vector<float> last = stages.floats(name + ".hidden." + std::to_string(draft->layers().size()));
     last.erase(last.begin(), last.begin() + static_cast<std::ptrdiff_t>(hidden));
@@ -267,7 +277,8 @@ TEST_P(DraftParity, EveryStageOnTheReferencesOwnInputs) {
     std::vector<float> chosen_q;
     for (std::size_t t = 0; t < block - 1; ++t) {
         for (std::size_t i = 0; i < choice.top_k; ++i) {
-            if (choice.candidates[t * choice.top_k + i] == choice.proposals[t]) chosen_q.push_back(reference_q[t * choice.top_k + i]);
+            if (choice.candidates[t * choice.top_k + i] == choice.proposals[t])
+                chosen_q.push_back(reference_q[t * choice.top_k + i]);
         }
     }
     expect_close(choice.q, chosen_q, "q");

@@ -69,7 +69,8 @@ TargetForward::TargetForward(const model::TargetModel& model, const numerics::Co
     : model_(model), compute_(compute), taps_(std::move(taps)), row_format_(row_format) {}
 
 void TargetForward::embed(std::span<const TokenId> tokens, Rows out) const {
-    compute_.parallel_for(tokens.size(), [&](std::size_t i) { model_.embedding().dequantise_row(tokens[i], out.row(i)); });
+    compute_.parallel_for(tokens.size(),
+                          [&](std::size_t i) { model_.embedding().dequantise_row(tokens[i], out.row(i)); });
 }
 
 void TargetForward::final_norm(ConstRows hidden, Rows out) const {
@@ -87,9 +88,8 @@ void TargetForward::feed_forward(const DenseFfn& ffn, ConstRows x, Rows out) {
     Scratch up(x.rows, width);
     compute_.matmul(ffn.gate_proj, x, gate.rows());
     compute_.matmul(ffn.up_proj, x, up.rows());
-    compute_.parallel_for(x.rows, [&](std::size_t r) {
-        compute_.kernels().silu_mul(gate.row(r), up.row(r), width, gate.row(r));
-    });
+    compute_.parallel_for(
+        x.rows, [&](std::size_t r) { compute_.kernels().silu_mul(gate.row(r), up.row(r), width, gate.row(r)); });
     compute_.matmul(ffn.down_proj, gate.rows(), out);
 }
 
@@ -259,7 +259,8 @@ void TargetForward::delta_mixer(const DeltaMixer& mixer, std::size_t state_index
             value.resize(rows * value_width);
             for (std::size_t i = 0; i < rows; ++i) {
                 std::memcpy(key.data() + i * key_width, activated.row(i) + key_width, key_width * sizeof(float));
-                std::memcpy(value.data() + i * value_width, activated.row(i) + 2 * key_width, value_width * sizeof(float));
+                std::memcpy(value.data() + i * value_width, activated.row(i) + 2 * key_width,
+                            value_width * sizeof(float));
             }
             operands.decay[state_index] = decay.data;
             operands.beta[state_index] = beta.data;
@@ -282,13 +283,15 @@ void TargetForward::layer(std::size_t index, std::span<const Segment> segments, 
         });
     };
     const auto add_update = [&] {
-        compute_.parallel_for(hidden.rows, [&](std::size_t r) { kernels.add(hidden.row(r), update.row(r), hidden.cols); });
+        compute_.parallel_for(hidden.rows,
+                              [&](std::size_t r) { kernels.add(hidden.row(r), update.row(r), hidden.cols); });
     };
     normalise(weights.input_norm);
     if (const auto* delta = std::get_if<DeltaMixer>(&weights.mixer)) {
         delta_mixer(*delta, weights.state_index, segments, normed.rows(), update.rows());
     } else {
-        attention_mixer(std::get<AttentionMixer>(weights.mixer), weights.state_index, segments, normed.rows(), update.rows());
+        attention_mixer(std::get<AttentionMixer>(weights.mixer), weights.state_index, segments, normed.rows(),
+                        update.rows());
     }
     add_update();
     normalise(weights.post_attention_norm);
@@ -303,10 +306,12 @@ Status TargetForward::run(std::span<const Segment> segments, LogitRows logit_row
         if (segment.tokens.empty()) return invalid_argument("forward: a segment without tokens");
         for (const TokenId token : segment.tokens) {
             if (token >= vocab) {
-                return invalid_argument(fmt::format("forward: token id {} is outside the target's vocabulary of {} rows", token, vocab));
+                return invalid_argument(
+                    fmt::format("forward: token id {} is outside the target's vocabulary of {} rows", token, vocab));
             }
         }
-        DP_RETURN_IF_ERROR(segment.lane->kv.reserve(segment.lane->length + static_cast<Position>(segment.tokens.size()) - 1));
+        DP_RETURN_IF_ERROR(
+            segment.lane->kv.reserve(segment.lane->length + static_cast<Position>(segment.tokens.size()) - 1));
     }
     const std::size_t rows = total_rows(segments);
     out.rows = rows;

@@ -1,9 +1,9 @@
 // The target's forward pass over lanes: rows of several requests in one batch, prefill chunks and verify rows alike.
 //
-// A forward computes rows for positions length .. length+rows-1 of each lane without moving any committed state: KV rows go
-// to scratch past the lane's length, recurrent layers scan from the current cell into the idle one. `commit` then makes the
-// first `retained` rows state. A row's value depends on its lane's tokens alone, never on batch, chunk or width
-// (docs/numerics.md), so verify rows equal single rows bit for bit.
+// A forward computes rows for positions length .. length+rows-1 of each lane without moving any committed state: KV
+// rows go to scratch past the lane's length, recurrent layers scan from the current cell into the idle one. `commit`
+// then makes the first `retained` rows state. A row's value depends on its lane's tokens alone, never on batch, chunk
+// or width (docs/numerics.md), so verify rows equal single rows bit for bit.
 //
 // TargetForward borrows model and compute (both outlive it) and owns scratch; one caller at a time.
 #pragma once
@@ -21,18 +21,18 @@ namespace draftprobe::decode {
 struct Segment {
     state::Lane* lane = nullptr;
     std::span<const TokenId> tokens;  // consecutive, first at lane->length
-    // Operands are kept so that commit may retain fewer rows than were computed. Prefill chunks are always retained whole
-    // and do not need them.
+    // Operands are kept so that commit may retain fewer rows than were computed. Prefill chunks are always retained
+    // whole and do not need them.
     bool keep_operands = false;
 };
 
 struct ForwardOutput {
     // Rows of all segments, concatenated in order.
     std::size_t rows = 0;
-    std::vector<float> taps;        // [rows, taps * H], rounded to the row format; empty without taps
-    std::vector<float> hidden;      // [rows, H] after the final norm, float32
+    std::vector<float> taps;              // [rows, taps * H], rounded to the row format; empty without taps
+    std::vector<float> hidden;            // [rows, H] after the final norm, float32
     std::vector<std::size_t> logit_rows;  // row of `hidden` that each logits row belongs to
-    std::vector<float> logits;      // [logit_rows, V]
+    std::vector<float> logits;            // [logit_rows, V]
 };
 
 enum class LogitRows { none, last_of_segment, all };
@@ -43,8 +43,8 @@ public:
     TargetForward(const model::TargetModel& model, const numerics::Compute& compute, std::vector<std::int64_t> taps,
                   state::RowFormat row_format);
 
-    // Computes the rows. Fails with exhausted when a lane cannot hold them, invalid_argument for an empty segment or a token
-    // outside the vocabulary; no committed state changes either way.
+    // Computes the rows. Fails with exhausted when a lane cannot hold them, invalid_argument for an empty segment or a
+    // token outside the vocabulary; no committed state changes either way.
     Status run(std::span<const Segment> segments, LogitRows logit_rows, ForwardOutput& out);
 
     // Makes the first `retained` of the rows that the last run() computed for this lane committed state (0 is allowed).

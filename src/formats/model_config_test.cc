@@ -36,7 +36,7 @@ Json nested_target() {
 
 Json moe_target() {
     Json config = flat_target();
-    config["architectures"] = {"Qwen3_5MoeForCausalLM"};
+    config["architectures"] = Json::array({"Qwen3_5MoeForCausalLM"});
     config["model_type"] = "qwen3_5_moe_text";
     config.erase("intermediate_size");
     config["num_experts"] = 8;
@@ -57,7 +57,7 @@ Json second_draft() {
 
 Json first_draft() {
     Json config = second_draft();
-    config["architectures"] = {"DFlashDraftModel"};
+    config["architectures"] = Json::array({"DFlashDraftModel"});
     config["dflash_config"] = {{"mask_token_id", 250}, {"target_layer_ids", {1, 3}}};
     config.erase("is_causal");
     return config;
@@ -180,9 +180,9 @@ TEST(TargetConfig, OtherModelsAreUnsupportedByName) {
     };
     expect(target_with("model_type", "llama"), "\"llama\"");
     expect(target_with("model_type", "qwen4_exp"), "\"qwen4_exp\"");
-    expect(target_with("architectures", {"LlamaForCausalLM"}), "\"LlamaForCausalLM\"");
+    expect(target_with("architectures", Json::array({"LlamaForCausalLM"})), "\"LlamaForCausalLM\"");
     expect(parse_target_config(second_draft(), nullptr, "c").status(), "give it as --draft");
-    EXPECT_EQ(target_with("architectures", {"Qwen3_5MoeForCausalLM"}).code(), StatusCode::mismatch);
+    EXPECT_EQ(target_with("architectures", Json::array({"Qwen3_5MoeForCausalLM"})).code(), StatusCode::mismatch);
     EXPECT_EQ(with(nested_target(), "text_config", "model_type", "qwen3_5_moe_text",
                    [](const Json& c) { return parse_target_config(c, nullptr, "c").status(); })
                   .code(),
@@ -223,7 +223,7 @@ TEST(TargetConfig, RequiredKeysAndRanges) {
                 HasSubstr("a multiple of \"num_key_value_heads\", which is 3"));
     EXPECT_EQ(target_with("linear_num_value_heads", 5).code(), StatusCode::corrupt);
     EXPECT_EQ(target_with("linear_conv_kernel_dim", 1).code(), StatusCode::corrupt);
-    EXPECT_EQ(target_with("layer_types", {"full_attention"}).code(), StatusCode::corrupt);
+    EXPECT_EQ(target_with("layer_types", Json::array({"full_attention"})).code(), StatusCode::corrupt);
     EXPECT_EQ(target_with("full_attention_interval", 0).code(), StatusCode::corrupt);
     EXPECT_EQ(target_with("partial_rotary_factor", 0.11).code(), StatusCode::corrupt);  // 5 dimensions
     EXPECT_EQ(target_with("partial_rotary_factor", 1.5).code(), StatusCode::corrupt);
@@ -352,7 +352,7 @@ TEST(DraftConfig, Refusals) {
     EXPECT_EQ(draft_with("conv_group_size", 24, "dflash_config").code(), StatusCode::corrupt);
     EXPECT_EQ(draft_with("block_size", 1, "dflash_config").code(), StatusCode::corrupt);
     EXPECT_EQ(draft_with("head_dim", 33).code(), StatusCode::corrupt);
-    for (const Json& taps : {Json::array(), Json{0, 0}, Json{2, 1}, Json{0, 5}, Json{-1}}) {
+    for (const Json& taps : {Json::array(), Json{0, 0}, Json{2, 1}, Json{0, 5}, Json::array({-1})}) {
         EXPECT_EQ(draft_with("target_layer_ids", taps, "dflash_config").code(), StatusCode::corrupt) << taps;
     }
 }

@@ -15,16 +15,18 @@ constexpr FaultDescription kFaults[] = {
      "occupant's rows"},
 };
 
-// Position p's row moves to the slot of p + shift; the other slots get `before`'s bytes back.
+// Position p's row moves to position p + shift; the other slots get `before`'s bytes back. A row that lands outside the
+// claimed range is lost: in a linear buffer it would lie past the prefix, where the suffix overwrites it, or before the
+// buffer.
 void shift_block(state::StoredRows& block, const state::StoredRows& before, const state::DraftContext& context,
                  Position shift) {
     const state::StoredRows restored = block;
     block = before;
-    const auto capacity = static_cast<Position>(context.capacity());
     for (Position p = context.first(); p < context.end(); ++p) {
-        const auto target = static_cast<std::size_t>(((p + shift) % capacity + capacity) % capacity);
+        const Position landed = p + shift;
+        if (landed < context.first() || landed >= context.end()) continue;
         const auto source = restored.bytes(context.slot(p));
-        std::memcpy(block.bytes(target).data(), source.data(), source.size());
+        std::memcpy(block.bytes(context.slot(landed)).data(), source.data(), source.size());
     }
 }
 
@@ -36,7 +38,8 @@ Result<Fault> parse_fault(std::string_view text) {
     const std::size_t equals = text.find('=');
     const std::string_view name = text.substr(0, equals);
     if (name != "context-shift") {
-        return invalid_argument(fmt::format("--inject {}: unknown fault '{}'; known: context-shift=N (see --list-faults)", text, name));
+        return invalid_argument(
+            fmt::format("--inject {}: unknown fault '{}'; known: context-shift=N (see --list-faults)", text, name));
     }
     const std::string_view argument = equals == std::string_view::npos ? std::string_view() : text.substr(equals + 1);
     const std::string_view digits = argument.starts_with('+') ? argument.substr(1) : argument;
@@ -45,9 +48,10 @@ Result<Fault> parse_fault(std::string_view text) {
     constexpr Position kLimit = 1'000'000;
     if (error != std::errc() || end != digits.data() + digits.size() || fault.shift == 0 || fault.shift > kLimit ||
         fault.shift < -kLimit) {
-        return invalid_argument(fmt::format("--inject {}: argument '{}'; expected a number of positions other than 0 and within "
-                                            "±{}, for example context-shift=32",
-                                            text, argument, kLimit));
+        return invalid_argument(
+            fmt::format("--inject {}: argument '{}'; expected a number of positions other than 0 and within "
+                        "±{}, for example context-shift=32",
+                        text, argument, kLimit));
     }
     fault.spelling = fmt::format("context-shift={}", fault.shift);
     return fault;

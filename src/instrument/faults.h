@@ -39,10 +39,11 @@ struct DraftMemory {
 };
 DraftMemory remember_draft_memory(const state::Lane& lane);
 
-// context_shift: what a restore does that computes its destination with the wrong base. Every restored row is at position
-// p + shift instead of p, in the rings as well when `rings`; slots that no row landed on hold what was there before the
-// restore (`before`). The lane's own bookkeeping keeps claiming what it claimed, as the broken engines' did.
-// Call between restore_snapshot and the rebuilding of rings, if any.
+// context_shift: what a restore does that computes its destination with the wrong base. Every restored row is at
+// position p + shift instead of p (lost when that is outside the claimed range), in the rings as well when `rings`;
+// slots that no row landed on hold what was there before the restore (`before`). The lane's own bookkeeping keeps
+// claiming what it claimed, as the broken engines' did. Call between restore_snapshot and the rebuilding of rings, if
+// any.
 void shift_context_rows(state::Lane& lane, const DraftMemory& before, Position shift, bool rings);
 
 }  // namespace draftprobe::instrument

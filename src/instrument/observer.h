@@ -1,6 +1,7 @@
 // The observed engine: the same decode cycle as production, with its hooks wired to a sink.
 //
-// Nothing in production links this folder. The sink is borrowed and may be changed between calls; null means: run unobserved.
+// Nothing in production links this folder. The sink is borrowed and may be changed between calls; null means: run
+// unobserved.
 #pragma once
 
 #include "decode/engine.h"

@@ -14,17 +14,20 @@ namespace {
 std::size_t size(std::int64_t dimension) { return static_cast<std::size_t>(dimension); }
 std::uint64_t extent(std::int64_t dimension) { return static_cast<std::uint64_t>(dimension); }
 
-Result<DynamicConv> load_dynamic_conv(const Checkpoint& checkpoint, const DraftConfig& config, const std::string& prefix) {
+Result<DynamicConv> load_dynamic_conv(const Checkpoint& checkpoint, const DraftConfig& config,
+                                      const std::string& prefix) {
     DynamicConv conv;
     const std::int64_t taps = config.conv->kernel;
     DP_ASSIGN_OR_RETURN(conv.base,
                         load_vector(checkpoint, prefix + "base_kernel", {2, extent(taps), extent(config.hidden)}));
-    DP_ASSIGN_OR_RETURN(conv.kernel_projection, load_matrix(checkpoint, prefix + "kernel_projection",
-                                                            size(2 * taps * config.conv_groups()), size(config.hidden)));
+    DP_ASSIGN_OR_RETURN(conv.kernel_projection,
+                        load_matrix(checkpoint, prefix + "kernel_projection", size(2 * taps * config.conv_groups()),
+                                    size(config.hidden)));
     return conv;
 }
 
-Result<DraftLayerWeights> load_layer(const Checkpoint& checkpoint, const DraftConfig& config, const std::string& prefix) {
+Result<DraftLayerWeights> load_layer(const Checkpoint& checkpoint, const DraftConfig& config,
+                                     const std::string& prefix) {
     DraftLayerWeights layer;
     const std::size_t hidden = size(config.hidden);
     const std::size_t q_width = size(config.q_heads * config.head_dim);
@@ -60,7 +63,8 @@ Result<std::shared_ptr<const DraftModel>> DraftModel::load(const Checkpoint& che
     }
     for (std::size_t i = 0; i < config.layer_attention.size(); ++i) {
         if (config.layer_attention[i].causal) {
-            return unsupported(fmt::format("{}: draft layer {} is causal; served are non-causal layers (is_causal false)", where, i));
+            return unsupported(
+                fmt::format("{}: draft layer {} is causal; served are non-causal layers (is_causal false)", where, i));
         }
     }
     auto model = std::make_shared<DraftModel>();
@@ -98,9 +102,10 @@ Result<std::shared_ptr<const DraftModel>> DraftModel::load(const Checkpoint& che
 
 Status check_pair(const TargetConfig& target, const DraftConfig& draft) {
     const auto differ = [](std::string_view field, std::int64_t draft_value, std::int64_t target_value) {
-        return mismatch(fmt::format("draft and target do not belong together: {} is {} in the draft, {} in the target; use the draft "
-                                    "that was trained for this target",
-                                    field, draft_value, target_value));
+        return mismatch(fmt::format(
+            "draft and target do not belong together: {} is {} in the draft, {} in the target; use the draft "
+            "that was trained for this target",
+            field, draft_value, target_value));
     };
     if (draft.hidden != target.hidden) return differ("hidden_size", draft.hidden, target.hidden);
     if (draft.vocab != target.vocab) return differ("vocab_size", draft.vocab, target.vocab);
@@ -108,7 +113,8 @@ Status check_pair(const TargetConfig& target, const DraftConfig& draft) {
         return differ("num_target_layers (num_hidden_layers of the target)", draft.target_layers, target.layers);
     }
     for (const std::int64_t tap : draft.taps) {
-        if (tap >= target.layers) return differ("target_layer_ids entry (must be below the target's depth)", tap, target.layers);
+        if (tap >= target.layers)
+            return differ("target_layer_ids entry (must be below the target's depth)", tap, target.layers);
     }
     return {};
 }

@@ -1,7 +1,8 @@
-// A DFlash2 draft: weights bound to named fields, in layer order (spec: dflash2.md). It shares the target's embedding and head.
+// A DFlash2 draft: weights bound to named fields, in layer order (spec: dflash2.md). It shares the target's embedding
+// and head.
 //
-// Owns its weights; immutable after load. H hidden (the target's), n taps, D head_dim, Nq/Nkv heads, I FFN width, K taps and
-// G groups of the dynamic convolution, R selector rank, V vocabulary rows.
+// Owns its weights; immutable after load. H hidden (the target's), n taps, D head_dim, Nq/Nkv heads, I FFN width, K
+// taps and G groups of the dynamic convolution, R selector rank, V vocabulary rows.
 #pragma once
 
 #include <memory>
@@ -43,9 +44,9 @@ public:
 
     const DraftConfig& config() const { return config_; }
     const std::vector<DraftLayerWeights>& layers() const { return layers_; }
-    const numerics::Matrix& fc() const { return fc_; }                  // [H, n*H]
-    const std::vector<float>& hidden_norm() const { return hidden_norm_; }  // [H], plain weight
-    const std::vector<float>& norm() const { return norm_; }                // [H], plain weight
+    const numerics::Matrix& fc() const { return fc_; }                            // [H, n*H]
+    const std::vector<float>& hidden_norm() const { return hidden_norm_; }        // [H], plain weight
+    const std::vector<float>& norm() const { return norm_; }                      // [H], plain weight
     const numerics::Matrix& selector_hidden() const { return selector_hidden_; }  // [R, H]
     // Codebook rows, widened exactly: predecessor row of the previous token, successor row of a candidate; R floats.
     const float* predecessor(TokenId token) const { return predecessor_.data() + token * rank(); }

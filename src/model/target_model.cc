@@ -23,7 +23,8 @@ public:
         return load_vector(checkpoint_, name, shape);
     }
 
-    // A zero-centred norm as a factor: Hugging Face stores w and computes with 1 + float32(w); MLX stores the rounded 1 + w.
+    // A zero-centred norm as a factor: Hugging Face stores w and computes with 1 + float32(w); MLX stores the rounded 1
+    // + w.
     Result<std::vector<float>> norm_factor(const std::string& name, std::int64_t width) const {
         DP_ASSIGN_OR_RETURN(std::vector<float> values, vector(name, {static_cast<std::uint64_t>(width)}));
         if (checkpoint_.layout() == CheckpointLayout::huggingface) {
@@ -46,7 +47,8 @@ public:
         DP_ASSIGN_OR_RETURN(const std::vector<float> a_log, vector(prefix + "A_log", {heads}));
         for (const float value : a_log) mixer.decay_rate.push_back(static_cast<float>(numerics::exp_f64(value)));
         DP_ASSIGN_OR_RETURN(mixer.dt_bias, vector(prefix + "dt_bias", {heads}));
-        DP_ASSIGN_OR_RETURN(mixer.norm, vector(prefix + "norm.weight", {static_cast<std::uint64_t>(config_.linear_value_dim)}));
+        DP_ASSIGN_OR_RETURN(mixer.norm,
+                            vector(prefix + "norm.weight", {static_cast<std::uint64_t>(config_.linear_value_dim)}));
         return mixer;
     }
 
@@ -82,7 +84,8 @@ private:
         if (!loaded.ok()) return loaded.status();
         mixer.conv.resize(channels * taps);
         for (std::size_t c = 0; c < channels; ++c) {
-            for (std::size_t tap = 0; tap < taps; ++tap) mixer.conv[tap * channels + c] = loaded.value()[c * taps + tap];
+            for (std::size_t tap = 0; tap < taps; ++tap)
+                mixer.conv[tap * channels + c] = loaded.value()[c * taps + tap];
         }
         return {};
     }
@@ -96,8 +99,8 @@ private:
 Result<std::shared_ptr<const TargetModel>> TargetModel::load(const Checkpoint& checkpoint, const TargetConfig& config) {
     const std::string where = checkpoint.dir().string();
     if (config.moe) {
-        return unsupported(fmt::format("{}: architecture {} (mixture of experts); served is the dense qwen3_5 family", where,
-                                       config.family()));
+        return unsupported(fmt::format("{}: architecture {} (mixture of experts); served is the dense qwen3_5 family",
+                                       where, config.family()));
     }
     if (config.head_dim % 16 != 0) {
         return unsupported(fmt::format("{}: head_dim {}; served are multiples of 16", where, config.head_dim));
@@ -111,8 +114,8 @@ Result<std::shared_ptr<const TargetModel>> TargetModel::load(const Checkpoint& c
     }
     DP_ASSIGN_OR_RETURN(model->final_norm_, loader.norm_factor("norm.weight", config.hidden));
     for (std::int64_t i = 0; i < config.rotary_dim / 2; ++i) {
-        model->inverse_frequencies_.push_back(numerics::rope_inverse_frequency(
-            config.rope_theta, static_cast<int>(i), static_cast<int>(config.rotary_dim)));
+        model->inverse_frequencies_.push_back(numerics::rope_inverse_frequency(config.rope_theta, static_cast<int>(i),
+                                                                               static_cast<int>(config.rotary_dim)));
     }
     std::size_t delta_index = 0;
     std::size_t attention_index = 0;
@@ -138,13 +141,14 @@ Result<std::shared_ptr<const TargetModel>> TargetModel::load(const Checkpoint& c
     for (const TargetLayer& layer : model->layers_) {
         for (const auto* matrix : {&layer.ffn.gate_proj, &layer.ffn.up_proj, &layer.ffn.down_proj}) count(*matrix);
         if (const auto* mixer = std::get_if<DeltaMixer>(&layer.mixer)) {
-            for (const auto* matrix : {&mixer->in_proj_qkv, &mixer->in_proj_z, &mixer->in_proj_b, &mixer->in_proj_a,
-                                       &mixer->out_proj}) {
+            for (const auto* matrix :
+                 {&mixer->in_proj_qkv, &mixer->in_proj_z, &mixer->in_proj_b, &mixer->in_proj_a, &mixer->out_proj}) {
                 count(*matrix);
             }
         } else {
             const auto& attention = std::get<AttentionMixer>(layer.mixer);
-            for (const auto* matrix : {&attention.q_proj, &attention.k_proj, &attention.v_proj, &attention.o_proj}) count(*matrix);
+            for (const auto* matrix : {&attention.q_proj, &attention.k_proj, &attention.v_proj, &attention.o_proj})
+                count(*matrix);
         }
     }
     return std::shared_ptr<const TargetModel>(std::move(model));

@@ -1,7 +1,7 @@
 // A Qwen3.5-family text model: weights bound to named fields, in layer order (spec: qwen35-hybrid.md).
 //
-// Owns its packed weights; immutable after load; any number of engines may share one. H hidden, V vocabulary rows, I FFN
-// width, D head_dim, Nq/Nkv query and KV heads, Hk/Hv key and value heads of the delta net, C convolution channels.
+// Owns its packed weights; immutable after load; any number of engines may share one. H hidden, V vocabulary rows, I
+// FFN width, D head_dim, Nq/Nkv query and KV heads, Hk/Hv key and value heads of the delta net, C convolution channels.
 #pragma once
 
 #include <memory>

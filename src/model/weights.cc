@@ -13,12 +13,15 @@ Result<Matrix> load_matrix(const Checkpoint& checkpoint, std::string_view module
     const std::uint64_t shape[] = {out, in};
     if (checkpoint.is_affine(module)) {
         DP_ASSIGN_OR_RETURN(const AffineTensor tensor, checkpoint.affine(module, shape));
-        if (tensor.scheme.group_size != numerics::kGroupColumns || (tensor.scheme.bits != 4 && tensor.scheme.bits != 8)) {
-            return unsupported(fmt::format("{}: {}-bit weights in groups of {}; served are 4 and 8 bits in groups of {}",
-                                           checkpoint.where(std::string(module) + ".weight"), tensor.scheme.bits,
-                                           tensor.scheme.group_size, numerics::kGroupColumns));
+        if (tensor.scheme.group_size != numerics::kGroupColumns ||
+            (tensor.scheme.bits != 4 && tensor.scheme.bits != 8)) {
+            return unsupported(
+                fmt::format("{}: {}-bit weights in groups of {}; served are 4 and 8 bits in groups of {}",
+                            checkpoint.where(std::string(module) + ".weight"), tensor.scheme.bits,
+                            tensor.scheme.group_size, numerics::kGroupColumns));
         }
-        return Matrix::from_affine(AffineParts{tensor.words, tensor.scales, tensor.biases, tensor.scheme.bits}, out, in);
+        return Matrix::from_affine(AffineParts{tensor.words, tensor.scales, tensor.biases, tensor.scheme.bits}, out,
+                                   in);
     }
     const std::string name = std::string(module) + ".weight";
     DP_ASSIGN_OR_RETURN(const TensorView* view, checkpoint.require(name, shape));

@@ -1,4 +1,5 @@
-// Loading helpers shared by target and draft: one linear map or one vector from a checkpoint, whatever its stored format.
+// Loading helpers shared by target and draft: one linear map or one vector from a checkpoint, whatever its stored
+// format.
 #pragma once
 
 #include <string>
@@ -12,7 +13,8 @@ namespace draftprobe::model {
 
 // The linear map `module` ("layers.0.mlp.up_proj") of logical shape [out, in]: affine 4 or 8 bits with groups of 64, or
 // plain bf16/f32 (f16 widens to f32). Errors name the tensor, its file, found and expected.
-Result<numerics::Matrix> load_matrix(const Checkpoint& checkpoint, std::string_view module, std::size_t out, std::size_t in);
+Result<numerics::Matrix> load_matrix(const Checkpoint& checkpoint, std::string_view module, std::size_t out,
+                                     std::size_t in);
 
 // A float vector (or flattened tensor) widened to float32.
 Result<std::vector<float>> load_vector(const Checkpoint& checkpoint, std::string_view name,

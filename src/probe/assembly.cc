@@ -23,9 +23,10 @@ Status require_directory(const std::filesystem::path& dir, std::string_view what
     std::error_code error;
     if (std::filesystem::is_directory(dir, error)) return {};
     const bool exists = std::filesystem::exists(dir, error);
-    const std::string message = fmt::format("{} '{}': found {}, expected a checkpoint directory with config.json and "
-                                            "model.safetensors; check the path",
-                                            what, dir.string(), exists ? "something that is not a directory" : "nothing");
+    const std::string message = fmt::format(
+        "{} '{}': found {}, expected a checkpoint directory with config.json and "
+        "model.safetensors; check the path",
+        what, dir.string(), exists ? "something that is not a directory" : "nothing");
     return exists ? invalid_argument(message) : not_found(message);
 }
 
@@ -61,9 +62,10 @@ Result<Assembly> load_assembly(const std::filesystem::path& target_dir, const st
     if (std::filesystem::exists(target_dir / "tokenizer.json", error)) {
         DP_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(target_dir / "tokenizer.json"));
         if (tokenizer.vocab_size() > static_cast<std::size_t>(target_config.vocab)) {
-            return mismatch(fmt::format("{}: tokenizer.json has ids up to {}, the target's vocabulary has {} rows; use the "
-                                        "tokenizer of this checkpoint",
-                                        target_dir.string(), tokenizer.vocab_size() - 1, target_config.vocab));
+            return mismatch(
+                fmt::format("{}: tokenizer.json has ids up to {}, the target's vocabulary has {} rows; use the "
+                            "tokenizer of this checkpoint",
+                            target_dir.string(), tokenizer.vocab_size() - 1, target_config.vocab));
         }
         assembly.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
         if (with_identity) {

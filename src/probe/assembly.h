@@ -23,7 +23,8 @@ struct Assembly {
 };
 
 // Loads and checks everything, including that the draft fits the target. Digests of complete files are taken when
-// `with_identity`. Errors: as read_target_config, Checkpoint and the models say; mismatch naming the field of a wrong pair.
+// `with_identity`. Errors: as read_target_config, Checkpoint and the models say; mismatch naming the field of a wrong
+// pair.
 Result<Assembly> load_assembly(const std::filesystem::path& target_dir, const std::filesystem::path& draft_dir,
                                bool with_identity);
 

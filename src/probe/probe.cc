@@ -48,14 +48,16 @@ std::string state_identity(const Assembly& assembly, const std::vector<Setting>&
     return sha256_hex(text);
 }
 
-// The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident (unless the
-// prompt is the same both ways, which the ledger's shared-token count then shows).
-std::vector<TokenId> occupant_prompt(const ProbeRequest& request) { return {request.prompt.rbegin(), request.prompt.rend()}; }
+// The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident
+// (unless the prompt is the same both ways, which the ledger's shared-token count then shows).
+std::vector<TokenId> occupant_prompt(const ProbeRequest& request) {
+    return {request.prompt.rbegin(), request.prompt.rend()};
+}
 
 class ArmRun {
 public:
-    ArmRun(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm, ObservedEngine& engine,
-           Recorder& recorder, std::string identity)
+    ArmRun(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
+           ObservedEngine& engine, Recorder& recorder, std::string identity)
         : assembly_(assembly),
           request_(request),
           settings_(settings),
@@ -84,7 +86,8 @@ public:
         recorder_.set_phase(ForwardPhase::resume);
         const state::Lane& state = engine_.lane(lane);
         const Position stop = arm_ == Arm::natural ? 0 : request_.boundary;
-        DP_RETURN_IF_ERROR(prefill(lane, prompt.subspan(static_cast<std::size_t>(state.length)), stop, true, "prefill"));
+        DP_RETURN_IF_ERROR(
+            prefill(lane, prompt.subspan(static_cast<std::size_t>(state.length)), stop, true, "prefill"));
         recorder_.ledger_event("prefill", state, "", prompt, occupant_);
         recorder_.count_rows(state);
         DP_RETURN_IF_ERROR(decode(lane));
@@ -104,11 +107,12 @@ private:
     }
 
     // Prefill in visible steps: the engine's own chunks, one call each.
-    Status prefill(int lane, std::span<const TokenId> tokens, Position stop, bool select_anchor, std::string_view phase) {
+    Status prefill(int lane, std::span<const TokenId> tokens, Position stop, bool select_anchor,
+                   std::string_view phase) {
         const std::size_t total = tokens.size();
         while (!tokens.empty()) {
-            const std::size_t count =
-                decode::next_chunk(engine_.lane(lane).length, tokens.size(), engine_.core().settings().chunk_tokens, stop);
+            const std::size_t count = decode::next_chunk(engine_.lane(lane).length, tokens.size(),
+                                                         engine_.core().settings().chunk_tokens, stop);
             const bool last = count == tokens.size();
             DP_RETURN_IF_ERROR(engine_.prefill(lane, tokens.first(count), stop, select_anchor && last));
             tokens = tokens.subspan(count);
@@ -120,7 +124,8 @@ private:
     Status materialise(int lane) {
         begin(lane);
         recorder_.set_phase(ForwardPhase::materialise);
-        const std::span<const TokenId> prefix = std::span(request_.prompt).first(static_cast<std::size_t>(request_.boundary));
+        const std::span<const TokenId> prefix =
+            std::span(request_.prompt).first(static_cast<std::size_t>(request_.boundary));
         DP_RETURN_IF_ERROR(prefill(lane, prefix, request_.boundary, false, "materialise"));
         recorder_.ledger_event("materialise", engine_.lane(lane), "", request_.prompt, occupant_);
         return {};
@@ -148,7 +153,8 @@ private:
         const instrument::DraftMemory before = instrument::remember_draft_memory(to);
         DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity_, settings_.restore_draft, to));
         for (const instrument::Fault& fault : settings_.faults) {
-            instrument::shift_context_rows(to, before, fault.shift, settings_.restore_draft == state::DraftRestore::exact);
+            instrument::shift_context_rows(to, before, fault.shift,
+                                           settings_.restore_draft == state::DraftRestore::exact);
         }
         if (settings_.restore_draft == state::DraftRestore::rows) engine_.core().draft_forward()->rebuild_rings(to);
         const std::size_t room = request_.cycles * engine_.core().settings().block + 2;
@@ -197,31 +203,35 @@ std::size_t prompt_limit(const Assembly& assembly, std::size_t cycles, std::size
 }
 
 Status check_request(const Assembly& assembly, const ProbeRequest& request) {
-    if (assembly.models.draft == nullptr) return invalid_argument("probe: no draft was given; name one with --draft DIR");
+    if (assembly.models.draft == nullptr)
+        return invalid_argument("probe: no draft was given; name one with --draft DIR");
     if (request.prompt.empty()) {
         return invalid_argument("prompt: found 0 tokens, expected at least 1; give a prompt that is not empty");
     }
     const auto vocab = static_cast<std::size_t>(assembly.models.target->config().vocab);
     for (std::size_t i = 0; i < request.prompt.size(); ++i) {
         if (request.prompt[i] >= vocab) {
-            return invalid_argument(fmt::format("prompt: token id {} at index {}, expected ids below the target's vocabulary of {} "
-                                                "rows; use ids of this target's tokenizer",
-                                                request.prompt[i], i, vocab));
+            return invalid_argument(
+                fmt::format("prompt: token id {} at index {}, expected ids below the target's vocabulary of {} "
+                            "rows; use ids of this target's tokenizer",
+                            request.prompt[i], i, vocab));
         }
     }
     if (request.cycles == 0) return invalid_argument("--cycles: found 0, expected at least 1");
     const auto block = static_cast<std::size_t>(assembly.models.draft->config().block);
     const std::size_t limit = prompt_limit(assembly, request.cycles, block);
     if (request.prompt.size() > limit) {
-        return exhausted(fmt::format("prompt: {} tokens, expected at most {} (max_position_embeddings less {} cycles of {} rows); "
-                                     "shorten the prompt or --cycles",
-                                     request.prompt.size(), limit, request.cycles + 1, block));
+        return exhausted(
+            fmt::format("prompt: {} tokens, expected at most {} (max_position_embeddings less {} cycles of {} rows); "
+                        "shorten the prompt or --cycles",
+                        request.prompt.size(), limit, request.cycles + 1, block));
     }
     const auto length = static_cast<Position>(request.prompt.size());
     if (request.boundary <= 0 || request.boundary % kPageTokens != 0 || request.boundary >= length) {
-        return invalid_argument(fmt::format("prefix boundary: found {}, expected a multiple of {} above 0 and below the prompt's {} "
-                                            "tokens; choose another --prefix-tokens",
-                                            request.boundary, kPageTokens, length));
+        return invalid_argument(
+            fmt::format("prefix boundary: found {}, expected a multiple of {} above 0 and below the prompt's {} "
+                        "tokens; choose another --prefix-tokens",
+                        request.boundary, kPageTokens, length));
     }
     return {};
 }

@@ -1,10 +1,9 @@
 // One probe: the same request in two (or more) arms, each recorded as a capture.
 //
 //   fresh          materialise [0, B), go on in place: the control
-//   restored       another lane is dirtied by another request; materialise [0, B), snapshot, restore into that lane, go on there
-//   repeat         fresh again
-//   uninterrupted  the same chunk cuts, no stop at B
-//   natural        natural chunking, no cut at B
+//   restored       another lane is dirtied by another request; materialise [0, B), snapshot, restore into that lane, go
+//   on there repeat         fresh again uninterrupted  the same chunk cuts, no stop at B natural        natural
+//   chunking, no cut at B
 #pragma once
 
 #include <filesystem>
@@ -47,12 +46,12 @@ struct ArmResult {
 // Largest P accepted for a model pair: what position embeddings and the context allow.
 std::size_t prompt_limit(const Assembly& assembly, std::size_t cycles, std::size_t block);
 
-// Checks request and settings against the models before anything is written. Errors: invalid_argument (empty prompt, ids
-// outside the vocabulary, boundary 0, unaligned or not below P, no draft), exhausted (prompt too long).
+// Checks request and settings against the models before anything is written. Errors: invalid_argument (empty prompt,
+// ids outside the vocabulary, boundary 0, unaligned or not below P, no draft), exhausted (prompt too long).
 Status check_request(const Assembly& assembly, const ProbeRequest& request);
 
-// Runs one arm and writes its capture directory at `path` (appears complete or not at all). Errors: as check_request; those
-// of the engine; invalid_argument when `path` exists and force is false.
+// Runs one arm and writes its capture directory at `path` (appears complete or not at all). Errors: as check_request;
+// those of the engine; invalid_argument when `path` exists and force is false.
 Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
                           const std::filesystem::path& path, bool force);
 

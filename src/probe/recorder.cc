@@ -111,7 +111,8 @@ void Recorder::count_rows(const state::Lane& lane) {
         counts.request = options_.request;
         counts.component = state::component_name(entry.component);
         // Recurrent components count tokens consumed: all of [0, P).
-        const bool draft = entry.component == state::Component::draft_context || entry.component == state::Component::draft_rings;
+        const bool draft =
+            entry.component == state::Component::draft_context || entry.component == state::Component::draft_rings;
         count_sources(entry.sources, draft ? entry.first : 0, lane.length, counts);
         rows.push_back(std::move(counts));
     }
@@ -145,10 +146,12 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
         step_.exposure.total = options_.boundary - oldest_visible;
     }
     step_.draft_context.rows_claimed = static_cast<std::int64_t>(lane.draft.rows_claimed());
-    step_.draft_context.rows_valid = static_cast<std::int64_t>(std::min(lane.draft.rows_written(), lane.draft.rings_written()));
+    step_.draft_context.rows_valid =
+        static_cast<std::int64_t>(std::min(lane.draft.rows_written(), lane.draft.rings_written()));
     step_.draft_context.first_position = lane.draft.first();
     step_.draft_context.provenance = ranges_of(lane.draft.sources(), lane.draft.first(), lane.draft.end());
-    if (options_.level >= 2) step_.draft_context.digest = state::component_digest(lane, state::Component::draft_context);
+    if (options_.level >= 2)
+        step_.draft_context.digest = state::component_digest(lane, state::Component::draft_context);
 
     step_.candidate_ids.assign(choice.candidates.begin(), choice.candidates.end());
     step_.candidate_scores = choice.unary;

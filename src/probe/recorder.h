@@ -1,7 +1,7 @@
 // Turns what the observed engine shows into a capture: one StepRecord per lane-cycle, forward calls, ledger events.
 //
-// A Recorder belongs to one arm. It reads the engine and never changes it. Errors of the writer are kept and returned by
-// `status()`, since hooks cannot fail.
+// A Recorder belongs to one arm. It reads the engine and never changes it. Errors of the writer are kept and returned
+// by `status()`, since hooks cannot fail.
 #pragma once
 
 #include <map>

@@ -1,10 +1,10 @@
-// The draft's view of the committed tokens: context rows (hidden_norm(fc(taps)), one per position) and the K/V rings that
-// each draft layer makes from them (dflash2.md section 3).
+// The draft's view of the committed tokens: context rows (hidden_norm(fc(taps)), one per position) and the K/V rings
+// that each draft layer makes from them (dflash2.md section 3).
 //
 // Both are rings over absolute positions: position p lives in slot p % capacity. Rows are visited by absolute position,
-// never by slot. [first, end) is the range that the engine *claims* to hold; `written` counts the rows in it whose slot was
-// really written for that position, so a claim over rows that nobody wrote is visible in the ledger.
-// Invariants: 0 <= first <= end, end - first <= capacity, end <= the lane's committed length.
+// never by slot. [first, end) is the range that the engine *claims* to hold; `written` counts the rows in it whose slot
+// was really written for that position, so a claim over rows that nobody wrote is visible in the ledger. Invariants: 0
+// <= first <= end, end - first <= capacity, end <= the lane's committed length.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,8 @@ public:
     const StoredRows& values(std::size_t layer) const { return values_[layer]; }
     std::size_t layers() const { return keys_.size(); }
 
-    // Marks that the context row (`ring` false) or the K/V rows of every layer (`ring` true) of `position` were written.
+    // Marks that the context row (`ring` false) or the K/V rows of every layer (`ring` true) of `position` were
+    // written.
     void mark_written(Position position, bool ring) { (ring ? ring_stamp_ : row_stamp_)[slot(position)] = position; }
     std::size_t rows_written() const;   // context rows in [first, end) written for their position
     std::size_t rings_written() const;  // the same for the K/V rings

@@ -41,9 +41,10 @@ std::byte* KvPages::head_block(std::size_t page, std::size_t layer, bool value, 
 
 Status KvPages::reserve(Position last) {
     if (last < 0 || static_cast<std::size_t>(last) >= shape_.max_tokens) {
-        return exhausted(fmt::format("lane: position {} does not fit; a lane holds positions 0..{}; shorten the prompt or "
-                                     "the number of cycles",
-                                     last, static_cast<Position>(shape_.max_tokens) - 1));
+        return exhausted(
+            fmt::format("lane: position {} does not fit; a lane holds positions 0..{}; shorten the prompt or "
+                        "the number of cycles",
+                        last, static_cast<Position>(shape_.max_tokens) - 1));
     }
     const std::size_t needed = static_cast<std::size_t>(last / kPageTokens) + 1;
     while (pages_.size() < needed) {

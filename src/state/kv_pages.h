@@ -29,7 +29,8 @@ public:
     // Drops pages that start at or past `length`.
     void truncate(Position length);
 
-    // Rounds (or quantises) and stores one row of one layer; k and v are [kv_heads * head_dim]. Requires reserve(position).
+    // Rounds (or quantises) and stores one row of one layer; k and v are [kv_heads * head_dim]. Requires
+    // reserve(position).
     void write(std::size_t layer, Position position, const float* k, const float* v);
 
     // Dequantised page of one layer and head: keys_t [head_dim][32], values [32][head_dim]. Slots never written hold
@@ -37,7 +38,9 @@ public:
     void load_page(std::size_t layer, Position page, std::size_t head, float* keys_t, float* values) const;
 
     std::span<std::byte> page_bytes(std::size_t page) { return {pages_[page].get(), shape_.kv_page_bytes()}; }
-    std::span<const std::byte> page_bytes(std::size_t page) const { return {pages_[page].get(), shape_.kv_page_bytes()}; }
+    std::span<const std::byte> page_bytes(std::size_t page) const {
+        return {pages_[page].get(), shape_.kv_page_bytes()};
+    }
 
     // Appends the canonical bytes of positions [first, last) that lie inside one page: same order as the page, only
     // those rows (and their scales).

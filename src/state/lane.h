@@ -25,14 +25,14 @@ public:
     int id() const { return id_; }
     const StateShape& shape() const { return shape_; }
 
-    // Forgets the request that is here. The recurrent cell is cleared (it is read at position 0); KV pages and draft rings
-    // keep the previous occupant's bytes, as slots of serving engines do, so that a missing write shows.
+    // Forgets the request that is here. The recurrent cell is cleared (it is read at position 0); KV pages and draft
+    // rings keep the previous occupant's bytes, as slots of serving engines do, so that a missing write shows.
     void reset();
 
     Position length = 0;          // L: tokens whose state is in the target cache
     std::vector<TokenId> tokens;  // the committed tokens, positions 0 .. length-1
     bool has_anchor = false;
-    TokenId anchor = 0;           // selected, not yet consumed; will be written at position `length`
+    TokenId anchor = 0;  // selected, not yet consumed; will be written at position `length`
 
     KvPages kv;
     RecurrentState recurrent;

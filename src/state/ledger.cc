@@ -57,7 +57,8 @@ void for_each_canonical_page(const Lane& lane, Component component,
         case Component::draft_rings:
             for (std::size_t layer = 0; layer < lane.draft.layers(); ++layer) {
                 for (const StoredRows* rows : {&lane.draft.keys(layer), &lane.draft.values(layer)}) {
-                    for (Position p = lane.draft.first(); p < lane.draft.end(); ++p) append(rows->bytes(lane.draft.slot(p)));
+                    for (Position p = lane.draft.first(); p < lane.draft.end(); ++p)
+                        append(rows->bytes(lane.draft.slot(p)));
                 }
                 flush();
             }
@@ -105,7 +106,8 @@ std::vector<LedgerEntry> lane_ledger(const Lane& lane, bool with_digests) {
                 entry.base = entry.first;
                 entry.rows_claimed = static_cast<std::size_t>(entry.last - entry.first);
                 entry.rows_written = std::min(entry.rows_claimed, lane.target_rows_written);
-                entry.bytes = shape.delta_layers * shape.conv_rows * shape.conv_channels * row_element_bytes(shape.row_format);
+                entry.bytes =
+                    shape.delta_layers * shape.conv_rows * shape.conv_channels * row_element_bytes(shape.row_format);
                 entry.sources = lane.target_sources;
                 break;
             case Component::draft_context:

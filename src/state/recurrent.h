@@ -1,9 +1,9 @@
 // Recurrent state of the gated delta layers: two cells by parity, and the operands of the rows under verification.
 //
-// The current cell is the state after the committed length and is never written while rows are computed. A forward scans
-// from the current cell into the idle one; commit either adopts the idle cell (every row kept: flip) or folds the first
-// kept rows from their saved operands into it (then flip). So a rejection needs no undo and no per-row state copies.
-// The idle cell is scratch: it belongs to no digest and no comparison.
+// The current cell is the state after the committed length and is never written while rows are computed. A forward
+// scans from the current cell into the idle one; commit either adopts the idle cell (every row kept: flip) or folds the
+// first kept rows from their saved operands into it (then flip). So a rejection needs no undo and no per-row state
+// copies. The idle cell is scratch: it belongs to no digest and no comparison.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace draftprobe::state {
 
 struct RecurrentCell {
     std::vector<std::vector<float>> matrix;  // per delta layer [value_heads][key_dim][value_dim]
-    std::vector<StoredRows> conv;            // per delta layer [conv_rows][conv_channels]: last pre-activation rows, oldest first
+    std::vector<StoredRows> conv;  // per delta layer [conv_rows][conv_channels]: last pre-activation rows, oldest first
 
     RecurrentCell() = default;
     explicit RecurrentCell(const StateShape& shape);

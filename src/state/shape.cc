@@ -27,7 +27,8 @@ std::size_t kv_element_bytes(KvFormat format) {
 }  // namespace
 
 std::size_t StateShape::kv_token_bytes() const {
-    const std::size_t per_head = head_dim * kv_element_bytes(kv_format) + (kv_format == KvFormat::int8 ? sizeof(float) : 0);
+    const std::size_t per_head =
+        head_dim * kv_element_bytes(kv_format) + (kv_format == KvFormat::int8 ? sizeof(float) : 0);
     return attention_layers * 2 * kv_heads * per_head;
 }
 

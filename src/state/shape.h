@@ -28,7 +28,8 @@ struct StateShape {
     std::size_t head_dim = 0;
     KvFormat kv_format = KvFormat::bf16;
 
-    // Target, gated delta layers. conv_rows = kernel - 1, conv_channels = 2 * key_heads * key_dim + value_heads * value_dim.
+    // Target, gated delta layers. conv_rows = kernel - 1, conv_channels = 2 * key_heads * key_dim + value_heads *
+    // value_dim.
     std::size_t delta_layers = 0;
     std::size_t key_heads = 0;
     std::size_t value_heads = 0;

@@ -28,7 +28,9 @@ std::vector<std::span<const std::byte>> canonical_pages(const Snapshot& snapshot
             }
             break;
         }
-        case Component::recurrent_matrix: sizes.assign(shape.delta_layers, shape.matrix_floats() * sizeof(float)); break;
+        case Component::recurrent_matrix:
+            sizes.assign(shape.delta_layers, shape.matrix_floats() * sizeof(float));
+            break;
         case Component::recurrent_conv:
             sizes.assign(shape.delta_layers, shape.conv_rows * shape.conv_channels * element);
             break;
@@ -62,46 +64,53 @@ std::string digest_of(const std::vector<std::span<const std::byte>>& pages) {
 
 Status validate(const Snapshot& snapshot, const std::string& identity, const Lane& lane) {
     if (snapshot.identity != identity) {
-        return mismatch(fmt::format("snapshot: made by identity {}, this engine is {}; nothing was restored; make the "
-                                    "snapshot again with this target, draft and settings",
-                                    snapshot.identity.substr(0, 16), identity.substr(0, 16)));
+        return mismatch(
+            fmt::format("snapshot: made by identity {}, this engine is {}; nothing was restored; make the "
+                        "snapshot again with this target, draft and settings",
+                        snapshot.identity.substr(0, 16), identity.substr(0, 16)));
     }
     if (snapshot.shape != lane.shape()) {
-        return mismatch(fmt::format("snapshot: its state shape differs from lane {}'s (another model, KV format or window); "
-                                    "nothing was restored",
-                                    lane.id()));
+        return mismatch(
+            fmt::format("snapshot: its state shape differs from lane {}'s (another model, KV format or window); "
+                        "nothing was restored",
+                        lane.id()));
     }
     if (snapshot.length < 0 || snapshot.tokens.size() != static_cast<std::size_t>(snapshot.length) ||
         snapshot.length % kPageTokens != 0 || static_cast<std::size_t>(snapshot.length) > snapshot.shape.max_tokens) {
-        return corrupt(fmt::format("snapshot: covers {} positions with {} tokens; expected a multiple of {} within {} and one "
-                                   "token each; nothing was restored",
-                                   snapshot.length, snapshot.tokens.size(), kPageTokens, snapshot.shape.max_tokens));
+        return corrupt(
+            fmt::format("snapshot: covers {} positions with {} tokens; expected a multiple of {} within {} and one "
+                        "token each; nothing was restored",
+                        snapshot.length, snapshot.tokens.size(), kPageTokens, snapshot.shape.max_tokens));
     }
     for (const Component component : kComponents) {
         const bool draft = component == Component::draft_context || component == Component::draft_rings;
         if (draft && snapshot.shape.draft_layers == 0) continue;
         const SnapshotComponent* part = snapshot.find(component);
         if (part == nullptr) {
-            return corrupt(fmt::format("snapshot: component {} is missing; nothing was restored", component_name(component)));
+            return corrupt(
+                fmt::format("snapshot: component {} is missing; nothing was restored", component_name(component)));
         }
         const Position first_allowed =
             draft ? std::max<Position>(0, snapshot.length - static_cast<Position>(snapshot.shape.context_capacity)) : 0;
         const Position expected_first = component == Component::recurrent_conv ? part->first : first_allowed;
         if (part->first != expected_first || part->last != snapshot.length || part->first > part->last) {
-            return corrupt(fmt::format("snapshot: component {} covers [{}, {}), expected [{}, {}); nothing was restored",
-                                       component_name(component), part->first, part->last, expected_first, snapshot.length));
+            return corrupt(
+                fmt::format("snapshot: component {} covers [{}, {}), expected [{}, {}); nothing was restored",
+                            component_name(component), part->first, part->last, expected_first, snapshot.length));
         }
         const auto pages = canonical_pages(snapshot, *part);
         if (pages.empty() && !part->bytes.empty()) {
-            return corrupt(fmt::format("snapshot: component {} holds {} bytes, which does not fit its range [{}, {}); nothing was "
-                                       "restored",
-                                       component_name(component), part->bytes.size(), part->first, part->last));
+            return corrupt(
+                fmt::format("snapshot: component {} holds {} bytes, which does not fit its range [{}, {}); nothing was "
+                            "restored",
+                            component_name(component), part->bytes.size(), part->first, part->last));
         }
         const std::string found = digest_of(pages);
         if (found != part->digest) {
-            return corrupt(fmt::format("snapshot: component {} has digest {}, expected {}; its bytes were changed after it was "
-                                       "made; nothing was restored",
-                                       component_name(component), found.substr(0, 16), part->digest.substr(0, 16)));
+            return corrupt(
+                fmt::format("snapshot: component {} has digest {}, expected {}; its bytes were changed after it was "
+                            "made; nothing was restored",
+                            component_name(component), found.substr(0, 16), part->digest.substr(0, 16)));
         }
     }
     return {};
@@ -126,10 +135,10 @@ std::size_t Snapshot::bytes() const {
 
 Result<Snapshot> take_snapshot(const Lane& lane, std::string identity) {
     if (lane.length % kPageTokens != 0 || lane.has_anchor) {
-        return invalid_argument(fmt::format("snapshot of lane {}: committed length {} {}; expected a multiple of {} and no "
-                                            "pending anchor; materialise to a page boundary first",
-                                            lane.id(), lane.length, lane.has_anchor ? "with an anchor" : "without anchor",
-                                            kPageTokens));
+        return invalid_argument(
+            fmt::format("snapshot of lane {}: committed length {} {}; expected a multiple of {} and no "
+                        "pending anchor; materialise to a page boundary first",
+                        lane.id(), lane.length, lane.has_anchor ? "with an anchor" : "without anchor", kPageTokens));
     }
     Snapshot snapshot;
     snapshot.identity = std::move(identity);

@@ -1,7 +1,9 @@
-// A snapshot: an immutable copy of a lane's composite state at a page-aligned boundary, with the identity of what made it.
+// A snapshot: an immutable copy of a lane's composite state at a page-aligned boundary, with the identity of what made
+// it.
 //
-// A snapshot owns its bytes; restoring copies out of it, so a borrower can never write into it. Restore checks identity,
-// shape, sizes and every component digest *before* it touches the lane: a refused restore leaves the lane bit-identical.
+// A snapshot owns its bytes; restoring copies out of it, so a borrower can never write into it. Restore checks
+// identity, shape, sizes and every component digest *before* it touches the lane: a refused restore leaves the lane
+// bit-identical.
 #pragma once
 
 #include <string>

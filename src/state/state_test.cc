@@ -135,7 +135,8 @@ TEST(Ledger, DigestsCoverValidRangesOnlyAndNotWhereTheyLie) {
     Lane a(0, shape, true);
     Lane b(1, shape, false);
     fill(a, 77, 3);
-    // The same state in a lane with another history: scratch past the length, the other parity, other ring slots visited before.
+    // The same state in a lane with another history: scratch past the length, the other parity, other ring slots
+    // visited before.
     fill(b, 90, 5);
     b.reset();
     b.recurrent.flip();
@@ -198,7 +199,8 @@ TEST(Snapshot, RestoresIntoADirtyLaneAndLeavesTheSnapshotAlone) {
         fill(target, 130, 12);
         ASSERT_TRUE(restore_snapshot(snapshot.value(), "id", DraftRestore::exact, target).ok());
         for (const Component component : kComponents) {
-            EXPECT_EQ(component_digest(target, component), component_digest(source, component)) << component_name(component);
+            EXPECT_EQ(component_digest(target, component), component_digest(source, component))
+                << component_name(component);
         }
         EXPECT_EQ(target.tokens, source.tokens);
         EXPECT_FALSE(target.previous_occupant.empty());

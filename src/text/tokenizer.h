@@ -2,7 +2,8 @@
 // BPE.
 //
 // A Tokenizer is immutable after load; any number of threads may use one object. Ids equal those of the Hugging Face
-// tokenizers library (tests/golden/tokenizer holds cases made with it).
+// tokenizers library (tests/golden/tokenizer holds cases made with it), except that letters, marks and numbers which
+// Unicode added after the version of the installed PCRE2 (10.42: Unicode 14) are split off as other symbols.
 #pragma once
 
 #include <cstdint>

@@ -197,7 +197,7 @@ TEST(Tokenizer, RandomMergesEqualTheDefinition) {
 
 TEST(Tokenizer, MergesAsStrings) {
     Json json = small_file({{"a", "b"}});
-    json["model"]["merges"] = {"a b"};
+    json["model"]["merges"] = Json::array({"a b"});
     EXPECT_THAT(ids_of(made(json), "ab"), ElementsAre(256));
 }
 
@@ -287,7 +287,7 @@ TEST(TokenizerFile, ComponentsThatAreNotServedAreNamed) {
     expect([](Json& j) { j["normalizer"] = {{"type", "NFKC"}}; }, "NFKC");
     expect(
         [](Json& j) {
-            j["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}};
+            j["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array({Json{{"type", "Lowercase"}}})}};
         },
         "Lowercase");
     expect([](Json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "Metaspace");
@@ -314,17 +314,17 @@ TEST(TokenizerFile, ComponentsThatAreNotServedAreNamed) {
     expect([](Json& j) { j["padding"] = Json::object(); }, "padding");
     expect(
         [](Json& j) {
-            j["added_tokens"] = {added("<x>", 256)};
+            j["added_tokens"] = Json::array({added("<x>", 256)});
             j["added_tokens"][0]["lstrip"] = true;
         },
         "lstrip");
     expect(
         [](Json& j) {
-            j["added_tokens"] = {added("<x>", 256)};
+            j["added_tokens"] = Json::array({added("<x>", 256)});
             j["added_tokens"][0]["normalized"] = true;
         },
         "normalized");
-    expect([](Json& j) { j["added_tokens"] = {added("", 256)}; }, "0 bytes");
+    expect([](Json& j) { j["added_tokens"] = Json::array({added("", 256)}); }, "0 bytes");
 }
 
 TEST(TokenizerFile, BrokenFilesAreCorrupt) {
@@ -335,10 +335,10 @@ TEST(TokenizerFile, BrokenFilesAreCorrupt) {
         EXPECT_EQ(status.code(), StatusCode::corrupt) << text << ": " << status.message();
         EXPECT_THAT(status.message(), HasSubstr(std::string(text)));
     };
-    expect([](Json& j) { j["model"]["merges"] = {"a q"}; }, "\"aq\" is not in the vocabulary");
-    expect([](Json& j) { j["model"]["merges"] = {"a  b"}; }, "merge 0");
-    expect([](Json& j) { j["model"]["merges"] = {{"a", "b", "c"}}; }, "merge 0");
-    expect([](Json& j) { j["model"]["merges"] = {7}; }, "merge 0");
+    expect([](Json& j) { j["model"]["merges"] = Json::array({"a q"}); }, "\"aq\" is not in the vocabulary");
+    expect([](Json& j) { j["model"]["merges"] = Json::array({"a  b"}); }, "merge 0");
+    expect([](Json& j) { j["model"]["merges"] = Json::array({Json{"a", "b", "c"}}); }, "merge 0");
+    expect([](Json& j) { j["model"]["merges"] = Json::array({7}); }, "merge 0");
     expect([](Json& j) { j["model"].erase("merges"); }, "merges");
     expect([](Json& j) { j["model"].erase("vocab"); }, "vocab");
     expect([](Json& j) { j.erase("model"); }, "model");
@@ -348,13 +348,13 @@ TEST(TokenizerFile, BrokenFilesAreCorrupt) {
     expect([](Json& j) { j["model"]["vocab"]["zz"] = 1 << 30; }, "id of token \"zz\"");
     expect([](Json& j) { j["added_tokens"] = {added("<x>", 600), added("<x>", 601)}; }, "repeats");
     expect([](Json& j) { j["added_tokens"] = {added("<x>", 600), added("<y>", 600)}; }, "repeats");
-    expect([](Json& j) { j["added_tokens"] = {added("<x>", 97)}; }, "to another");
-    expect([](Json& j) { j["added_tokens"] = {added("ab", 600)}; }, "to another");
-    expect([](Json& j) { j["added_tokens"] = {{{"content", "x"}}}; }, "\"id\" is missing");
+    expect([](Json& j) { j["added_tokens"] = Json::array({added("<x>", 97)}); }, "to another");
+    expect([](Json& j) { j["added_tokens"] = Json::array({added("ab", 600)}); }, "to another");
+    expect([](Json& j) { j["added_tokens"] = Json::array({Json{{"content", "x"}}}); }, "\"id\" is missing");
     EXPECT_EQ(refusal(Json::array()).code(), StatusCode::corrupt);
     EXPECT_EQ(Tokenizer::parse("{", "t").status().code(), StatusCode::corrupt);
     Json listed = small_file({{"a", "b"}});
-    listed["added_tokens"] = {added("ab", 256)};
+    listed["added_tokens"] = Json::array({added("ab", 256)});
     EXPECT_TRUE(refusal(listed).ok());
 }
 
@@ -381,7 +381,7 @@ TEST(TokenizerFile, EveryCutAndFlippedBitIsHandled) {
     for (int byte = 'A'; byte < 256; ++byte) {
         if (byte < 'a' || byte > 'c') json["model"]["vocab"].erase(letter(byte));
     }
-    json["added_tokens"] = {added("<x>", 600)};
+    json["added_tokens"] = Json::array({added("<x>", 600)});
     const std::string good = json.dump();
     ASSERT_TRUE(Tokenizer::parse(good, "t").ok());
     for (std::size_t length = 0; length < good.size(); ++length) {

@@ -1,5 +1,5 @@
-// The probe on the bundled trained pair: healthy restores are SAME, the injected fault is CHANGED with component and shift, and
-// what was not tested is not claimed.
+// The probe on the bundled trained pair: healthy restores are SAME, the injected fault is CHANGED with component and
+// shift, and what was not tested is not claimed.
 #include <gmock/gmock.h>
 
 #include <unistd.h>
@@ -24,7 +24,8 @@ std::string source_path(const std::string& name) { return std::string(DRAFTPROBE
 
 const Assembly& bundled_pair() {
     static const Assembly assembly = [] {
-        auto loaded = probe::load_assembly(source_path("models/mini-dense-mlx4"), source_path("models/mini-dense-draft"), true);
+        auto loaded =
+            probe::load_assembly(source_path("models/mini-dense-mlx4"), source_path("models/mini-dense-draft"), true);
         EXPECT_TRUE(loaded.ok()) << loaded.status().message();
         return std::move(loaded).value();
     }();
@@ -99,7 +100,8 @@ TEST_F(PairTest, HealthyRestoresOfEveryFormAreTheSameAtEveryLevel) {
         const auto control = arm(r, s, Arm::fresh, "control" + suffix);
         for (const auto form : {state::DraftRestore::exact, state::DraftRestore::rows}) {
             s.restore_draft = form;
-            const auto treated = arm(r, s, Arm::restored, "treated" + suffix + std::string(state::draft_restore_name(form)));
+            const auto treated =
+                arm(r, s, Arm::restored, "treated" + suffix + std::string(state::draft_restore_name(form)));
             const Comparison result = judge(control, treated);
             EXPECT_EQ(verdict_name(result.verdict), "SAME") << result.why;
             EXPECT_EQ(result.level, level);
@@ -140,8 +142,8 @@ TEST_F(PairTest, ShiftedContextRowsAreChangedWithComponentAndShift) {
             auto fault = instrument::parse_fault("context-shift=" + std::to_string(shift));
             ASSERT_TRUE(fault.ok());
             s.faults.push_back(fault.value());
-            const auto treated =
-                arm(r, s, Arm::restored, std::string(state::draft_restore_name(form)) + "shift" + std::to_string(shift));
+            const auto treated = arm(r, s, Arm::restored,
+                                     std::string(state::draft_restore_name(form)) + "shift" + std::to_string(shift));
             const Comparison result = judge(control, treated);
             EXPECT_EQ(verdict_name(result.verdict), "CHANGED") << shift << ": " << result.why;
             ASSERT_TRUE(result.first.has_value());

@@ -16,13 +16,26 @@
 #include "numerics/cpu/packed_layout.h"
 #include "numerics/exp_constants.h"
 
+#if defined(DP_PLAIN_LOOPS)
+// Arrays instead of registers: inlining and unrolling by force gains nothing and takes a sanitizer build minutes.
+#define DP_INLINE inline
+#define DP_INLINE_BODY
+#define DP_UNROLL
+#else
 #define DP_INLINE __attribute__((always_inline)) inline
-// After a lambda's parameters.
-#define DP_INLINE_BODY __attribute__((always_inline))
+#define DP_INLINE_BODY __attribute__((always_inline))  // after a lambda's parameters
 #if defined(__clang__)
 #define DP_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define DP_UNROLL _Pragma("GCC unroll 16")
+#endif
+#endif
+
+// AddressSanitizer watches every access here. UndefinedBehaviorSanitizer only watches the plain-loop build of the same
+// templates: in the forcibly inlined ones its checks take minutes to compile.
+#if defined(__clang__) && !defined(DP_PLAIN_LOOPS)
+#pragma clang attribute push(__attribute__((no_sanitize("undefined"))), apply_to = function)
+#define DP_ATTRIBUTES_PUSHED
 #endif
 
 namespace draftprobe::numerics {
@@ -669,3 +682,7 @@ constinit const IsaKernels DP_KERNEL_TABLE = {
 };
 
 }  // namespace draftprobe::numerics
+
+#if defined(DP_ATTRIBUTES_PUSHED)
+#pragma clang attribute pop
+#endif

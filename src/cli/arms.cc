@@ -1,0 +1,90 @@
+#include "cli/arms.h"
+
+#include <fmt/format.h>
+
+#include "cli/engine_options.h"
+#include "cli/prompt.h"
+#include "cli/version.h"
+
+namespace draftprobe::cli {
+
+namespace {
+
+Result<Position> page_boundary(std::int64_t prefix_tokens, std::size_t prompt_tokens, Console& console) {
+    const auto length = static_cast<Position>(prompt_tokens);
+    if (prefix_tokens >= length) {
+        return invalid_argument(
+            fmt::format("--prefix-tokens: found {}, expected fewer than the prompt's {} tokens; the prefix has "
+                        "to end before the prompt does",
+                        prefix_tokens, length));
+    }
+    const Position boundary = prefix_tokens / kPageTokens * kPageTokens;
+    if (boundary == 0) {
+        return invalid_argument(
+            fmt::format("--prefix-tokens: found {}, expected at least {}: snapshots are taken at whole pages",
+                        prefix_tokens, kPageTokens));
+    }
+    if (boundary != prefix_tokens) {
+        console.warning(fmt::format("--prefix-tokens {} is not a multiple of the page of {} tokens; rounded down to {}",
+                                    prefix_tokens, kPageTokens, boundary));
+    }
+    return boundary;
+}
+
+}  // namespace
+
+Result<std::vector<instrument::Fault>> parse_faults(const Arguments& arguments) {
+    std::vector<instrument::Fault> faults;
+    for (const std::string& text : arguments.all("inject")) {
+        DP_ASSIGN_OR_RETURN(instrument::Fault fault, instrument::parse_fault(text));
+        faults.push_back(std::move(fault));
+    }
+    return faults;
+}
+
+std::string fault_list() {
+    std::string out;
+    for (const instrument::FaultDescription& fault : instrument::list_faults()) {
+        out += fmt::format("{}=ARG\n    ARG: {}\n    {}\n", fault.name, fault.argument, fault.text);
+    }
+    return out;
+}
+
+Status check_out(const std::filesystem::path& out, bool force) {
+    std::error_code error;
+    if (force || !std::filesystem::exists(std::filesystem::symlink_status(out, error))) return {};
+    return invalid_argument(
+        fmt::format("--out {}: found something there already, expected a new name; give another --out, or --force "
+                    "to replace what an earlier run made",
+                    out.string()));
+}
+
+Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
+    ArmPlan plan;
+    const bool injects = (find_option("inject")->commands & arguments.command().bit) != 0;
+    if (injects) {
+        DP_ASSIGN_OR_RETURN(plan.settings.faults, parse_faults(arguments));
+    }
+    DP_ASSIGN_OR_RETURN(const PromptFile prompt, read_prompt_file(arguments));
+    DP_ASSIGN_OR_RETURN(plan.assembly, probe::load_assembly(arguments.text("target"), arguments.text("draft"), true));
+    const TargetConfig& target = plan.assembly.models.target->config();
+    DP_ASSIGN_OR_RETURN(plan.settings.engine, engine_settings(arguments, target, console));
+    plan.settings.engine.lanes = static_cast<int>(*arguments.number("lanes"));
+    plan.settings.level = static_cast<int>(*arguments.number("level"));
+    plan.settings.digest_every = static_cast<std::size_t>(*arguments.number("digest-every"));
+    plan.settings.restore_draft =
+        arguments.text("restore-draft") == "rows" ? state::DraftRestore::rows : state::DraftRestore::exact;
+    DP_ASSIGN_OR_RETURN(plan.settings.build_digest, build_digest());
+
+    DP_ASSIGN_OR_RETURN(plan.request.prompt, prompt_tokens(prompt, plan.assembly));
+    plan.request.cycles = static_cast<std::size_t>(*arguments.number("cycles"));
+    DP_ASSIGN_OR_RETURN(plan.request.boundary,
+                        page_boundary(*arguments.number("prefix-tokens"), plan.request.prompt.size(), console));
+    DP_RETURN_IF_ERROR(probe::check_request(plan.assembly, plan.request));
+    console.note(fmt::format("{}: {}; prompt {} tokens, prefix {}", arguments.command().name,
+                             engine_text(arguments, plan.settings.engine), plan.request.prompt.size(),
+                             plan.request.boundary));
+    return plan;
+}
+
+}  // namespace draftprobe::cli

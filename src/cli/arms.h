@@ -1,0 +1,33 @@
+// What probe, capture and bench have in common: models, request and settings from the options, checked as far as
+// possible before anything is written.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/arguments.h"
+#include "cli/console.h"
+#include "probe/probe.h"
+
+namespace draftprobe::cli {
+
+struct ArmPlan {
+    probe::Assembly assembly;
+    probe::ProbeRequest request;
+    probe::ProbeSettings settings;
+};
+
+// Loads and checks; says on stderr what is in effect. The plan's progress is not set.
+Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console);
+
+// Faults named by --inject, in order.
+Result<std::vector<instrument::Fault>> parse_faults(const Arguments& arguments);
+// The text of --list-faults.
+std::string fault_list();
+
+// An existing --out is refused here, before models are loaded; AtomicDirectory refuses again later.
+Status check_out(const std::filesystem::path& out, bool force);
+
+}  // namespace draftprobe::cli

@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include "base/json_writer.h"
+#include "capture/capture.h"
+#include "cli/arms.h"
+
+namespace draftprobe::cli {
+
+namespace {
+
+Arm arm_of(const std::string& name) {
+    for (const Arm arm : {Arm::restored, Arm::natural, Arm::uninterrupted}) {
+        if (arm_name(arm) == name) return arm;
+    }
+    return Arm::fresh;
+}
+
+Result<int> run_capture(const Arguments& arguments, Console& console) {
+    if (arguments.given("list-faults")) {
+        console.out(fault_list());
+        return kExitDone;
+    }
+    const Arm arm = arm_of(arguments.text("arm"));
+    if (arm != Arm::restored && arguments.given("inject")) {
+        return invalid_argument(fmt::format(
+            "capture: --inject with --arm {}: faults go into a restore, expected --arm restored", arm_name(arm)));
+    }
+    const std::filesystem::path out = arguments.text("out");
+    const bool force = arguments.given("force");
+    DP_RETURN_IF_ERROR(check_out(out, force));
+    DP_ASSIGN_OR_RETURN(ArmPlan plan, plan_arms(arguments, console));
+    plan.settings.progress = [&](std::string_view phase, std::size_t done, std::size_t total) {
+        console.progress(arm_name(arm), phase, done, total);
+    };
+    DP_ASSIGN_OR_RETURN(const probe::ArmResult result,
+                        probe::run_arm(plan.assembly, plan.request, plan.settings, arm, out, force));
+    if (arguments.given("json")) {
+        JsonWriter json;
+        json.begin_object()
+            .member("arm", arm_name(arm))
+            .member("path", out.string())
+            .member("digest", result.digest)
+            .member("level", plan.settings.level)
+            .member("cycles", result.cycles)
+            .member("retained", result.retained)
+            .member("prompt_tokens", plan.request.prompt.size())
+            .member("prefix_tokens", plan.request.boundary)
+            .end_object();
+        console.out(json.take() + "\n");
+    } else {
+        console.out(fmt::format("{}: arm {}, level {}, {} cycles, {} tokens retained\ndigest {}\n", out.string(),
+                                arm_name(arm), plan.settings.level, result.cycles, result.retained, result.digest));
+    }
+    return kExitDone;
+}
+
+}  // namespace
+
+const Command kCaptureCommand = {
+    .bit = kCapture,
+    .name = "capture",
+    .brief = "run one arm and record it as a capture",
+    .description =
+        "Runs the request in the arm that --arm names and writes the capture directory --out. 'draftprobe compare' "
+        "judges two of them; 'sha256sum -c SHA256SUMS' checks one.",
+    .exit_status = "0 the capture is complete\n2 usage error, or could not run; nothing is written",
+    .examples =
+        "draftprobe capture --arm fresh --target T --draft D --prompt main.c --prefix-tokens 512 --out fresh\n"
+        "draftprobe capture --arm restored --target T --draft D --prompt main.c --prefix-tokens 512 --out restored\n"
+        "draftprobe compare fresh restored",
+    .run = run_capture,
+};
+
+}  // namespace draftprobe::cli

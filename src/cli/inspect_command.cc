@@ -1,0 +1,90 @@
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "cli/arguments.h"
+#include "cli/console.h"
+#include "cli/inspect.h"
+
+namespace draftprobe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Kind { target, draft, capture };
+
+constexpr std::uint64_t kMaxConfigBytes = 16u << 20;
+
+bool present(const fs::path& path) {
+    std::error_code error;
+    return fs::exists(path, error);
+}
+
+// A draft names its architecture; everything else with a config.json is judged as a target.
+Result<Kind> checkpoint_kind(const fs::path& path) {
+    const fs::path config_path = path / "config.json";
+    DP_ASSIGN_OR_RETURN(const Json config, parse_json_file(config_path, kMaxConfigBytes));
+    const Json* names = json_find(config, "architectures");
+    if (names != nullptr && names->is_array()) {
+        for (const Json& name : *names) {
+            if (name.is_string() && name.get_ref<const std::string&>().starts_with("DFlash")) return Kind::draft;
+        }
+    }
+    return Kind::target;
+}
+
+Result<Kind> recognise(const fs::path& path) {
+    constexpr std::string_view kExpected =
+        "expected a target or draft checkpoint (config.json and weights) or a capture (capture.json and SHA256SUMS)";
+    std::error_code error;
+    if (!present(path))
+        return not_found(fmt::format("inspect: {}: found nothing, {}; check the path", path.string(), kExpected));
+    if (!fs::is_directory(path, error)) {
+        return invalid_argument(
+            fmt::format("inspect: {}: found something that is not a directory, {}", path.string(), kExpected));
+    }
+    if (present(path / "capture.json") || present(path / "SHA256SUMS")) return Kind::capture;
+    if (present(path / "config.json")) return checkpoint_kind(path);
+    if (present(path / "control" / "capture.json")) {
+        return invalid_argument(fmt::format("inspect: {}: found the output of a probe, {}; inspect {} or {}",
+                                            path.string(), kExpected, (path / "control").string(),
+                                            (path / "treated").string()));
+    }
+    return invalid_argument(fmt::format("inspect: {}: found a directory without config.json and capture.json, {}",
+                                        path.string(), kExpected));
+}
+
+Result<int> run_inspect(const Arguments& arguments, Console& console) {
+    const fs::path path = arguments.positionals().front();
+    const InspectForm form = arguments.given("json") ? InspectForm::json : InspectForm::text;
+    DP_ASSIGN_OR_RETURN(const Kind kind, recognise(path));
+    Result<std::string> view = kind == Kind::capture ? inspect_capture(path, form)
+                               : kind == Kind::draft ? inspect_draft(path, form)
+                                                     : inspect_target(path, form);
+    if (!view.ok() && kind == Kind::capture && view.status().code() == StatusCode::corrupt) {
+        console.error(view.status().message());
+        return kExitCorrupt;
+    }
+    if (!view.ok()) return view.status();
+    console.out(*view);
+    return kExitDone;
+}
+
+}  // namespace
+
+const Command kInspectCommand = {
+    .bit = kInspect,
+    .name = "inspect",
+    .positionals = "PATH",
+    .brief = "say what a checkpoint or a capture holds",
+    .description =
+        "For a target or draft checkpoint: architecture, shapes, quantisation, taps, window, and the memory that a "
+        "lane and a token "
+        "take. For a capture: arm, identity, settings, totals and ledger, after every checksum and every step was "
+        "checked.",
+    .exit_status = "0 done\n2 usage error, or PATH is none of these\n5 the capture breaks its own rules",
+    .examples = "draftprobe inspect models/mini-dense-mlx4\ndraftprobe inspect draftprobe-out/treated --json",
+    .run = run_inspect,
+};
+
+}  // namespace draftprobe::cli

@@ -1,0 +1,29 @@
+// Where --report goes, and how a verdict becomes an exit status. Shared by probe and compare.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "base/status.h"
+#include "cli/arguments.h"
+#include "compare/comparison.h"
+
+namespace draftprobe::cli {
+
+// Checks --report before any work: its name ends in .html and its directory is there (or is `out`, which the run
+// makes). Errors: invalid_argument, not_found.
+Status check_report_path(const Arguments& arguments, const std::filesystem::path& out);
+
+// Whether --report names a file directly inside `out`.
+bool report_inside(const Arguments& arguments, const std::filesystem::path& out);
+
+// Writes the page to `path` in one step: readers see the old file or the new one.
+Status write_report_page(const std::filesystem::path& path, const Comparison& comparison);
+
+// The verdict's exit status, or what --bisect makes of it.
+int exit_of(const Arguments& arguments, const Comparison& comparison);
+
+// `json`, an object, with one more member at its end. `value` is serialised JSON.
+std::string with_member(const std::string& json, std::string_view key, std::string_view value);
+
+}  // namespace draftprobe::cli

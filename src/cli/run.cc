@@ -1,0 +1,94 @@
+#include "cli/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <span>
+
+#include "base/json.h"
+#include "cli/arguments.h"
+#include "cli/console.h"
+#include "cli/help.h"
+
+namespace draftprobe::cli {
+
+namespace {
+
+struct Found {
+    const Command* command = nullptr;
+    std::size_t words = 0;  // how many words its name took
+};
+
+Result<Found> choose_command(std::span<const std::string> words) {
+    if (words.empty()) return invalid_argument("no command; 'draftprobe help' lists the commands");
+    const std::string& first = words.front();
+    if (first == "--help" || first == "-h") return Found{&kHelpCommand, 1};
+    if (first == "--version" || first == "-V") return Found{&kVersionCommand, 1};
+    if (const Command* command = find_command(first)) return Found{command, 1};
+    if (first == "bench") {
+        const std::string second = words.size() > 1 ? words[1] : "";
+        if (const Command* command = find_command("bench " + second)) return Found{command, 2};
+        if (second == "--help" || second == "-h") return Found{&kBenchProbeCommand, 1};
+        return invalid_argument(fmt::format("bench: found {}, expected 'probe'; see 'draftprobe bench probe --help'",
+                                            second.empty() ? "nothing" : quoted_excerpt(second)));
+    }
+    std::string served;
+    std::vector<std::string_view> names;
+    for (const Command* command : commands()) {
+        served += fmt::format("{}{}", served.empty() ? "" : ", ", command->name);
+        names.push_back(command->name);
+    }
+    for (const RefusedCommand& refused : refused_commands()) {
+        if (refused.name == first) {
+            return unsupported(fmt::format("{} is not available in this version; available: {}", first, served));
+        }
+    }
+    const std::string_view near = closest(first, names);
+    return invalid_argument(fmt::format("unknown command {}{}; 'draftprobe help' lists the commands",
+                                        quoted_excerpt(first),
+                                        near.empty() ? std::string() : fmt::format(", did you mean '{}'?", near)));
+}
+
+Result<int> dispatch(std::span<const std::string> words, Console& console) {
+    DP_ASSIGN_OR_RETURN(const Found found, choose_command(words));
+    DP_ASSIGN_OR_RETURN(const Arguments arguments, parse_arguments(*found.command, words.subspan(found.words)));
+    if (arguments.given("help") && found.command != &kHelpCommand) {
+        console.out(command_help(*found.command));
+        return kExitDone;
+    }
+    return found.command->run(arguments, console);
+}
+
+// For 'git bisect run' a commit that could not be judged is neither good nor bad, whatever the reason.
+bool asks_for_bisect(std::span<const std::string> words) {
+    return std::any_of(words.begin(), words.end(),
+                       [](const std::string& word) { return word == "--bisect" || word.starts_with("--bisect="); });
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& words) {
+    Console console;
+    const int failed = asks_for_bisect(words) ? kExitUndecided : kExitUsage;
+    try {
+        const Result<int> done = dispatch(words, console);
+        if (!done.ok()) {
+            console.error(done.status().message());
+            return failed;
+        }
+        if (!console.output_status().ok()) {
+            console.error(console.output_status().message());
+            return failed;
+        }
+        return *done;
+    } catch (const std::bad_alloc&) {
+        console.error("memory ran out; use a smaller model, prompt or --lanes");
+    } catch (const std::exception& exception) {
+        console.error(fmt::format("internal error: {}; please report it", exception.what()));
+    }
+    return failed;
+}
+
+}  // namespace draftprobe::cli

@@ -1,0 +1,228 @@
+#include "compare/armed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "compare/findings.h"
+#include "compare/refuse.h"
+
+namespace draftprobe {
+namespace {
+
+void add(ComponentRows& sum, const ComponentRows& rows) {
+    sum.computed += rows.computed;
+    sum.restored += rows.restored;
+    sum.carried += rows.carried;
+    sum.none += rows.none;
+}
+
+std::vector<ArmedComponent> sum_components(const CaptureHeader& control, const CaptureHeader& treated) {
+    std::map<std::pair<int, std::string>, ArmedComponent> sums;
+    const auto entry = [&](const std::string& name) -> ArmedComponent& {
+        ArmedComponent& component = sums[{component_rank(name), name}];
+        component.component = name;
+        return component;
+    };
+    for (const ComponentRows& rows : control.totals.rows) add(entry(rows.component).control, rows);
+    for (const ComponentRows& rows : treated.totals.rows) add(entry(rows.component).treated, rows);
+    std::vector<ArmedComponent> result;
+    for (auto& [key, component] : sums) result.push_back(std::move(component));
+    return result;
+}
+
+// How often a request's own forward calls covered each stretch of positions, as what is wrong first with [first, last).
+struct Coverage {
+    std::optional<SourceRange> gap;     // never computed
+    std::optional<SourceRange> repeat;  // computed more than once
+    bool any = false;
+};
+
+Coverage coverage(const CaptureHeader& h, const std::string& request, bool with_materialise, Position first,
+                  Position last) {
+    std::vector<std::pair<Position, Position>> calls;
+    for (const ForwardCall& call : h.schedule) {
+        if (call.request != request || call.phase == ForwardPhase::scratch || call.kind == ForwardKind::verify)
+            continue;
+        if (call.phase == ForwardPhase::materialise && !with_materialise) continue;
+        calls.emplace_back(call.start, call.start + call.rows);
+    }
+    std::sort(calls.begin(), calls.end());
+    Coverage result;
+    result.any = !calls.empty();
+    Position end = first;
+    for (const auto& [begin, stop] : calls) {
+        if (begin < end && !result.repeat) result.repeat = SourceRange{begin, std::min(end, stop), RowSource::computed};
+        if (begin > end && end < last && !result.gap)
+            result.gap = SourceRange{end, std::min(begin, last), RowSource::none};
+        end = std::max(end, stop);
+    }
+    if (end < last && !result.gap) result.gap = SourceRange{end, last, RowSource::none};
+    return result;
+}
+
+// A computing arm holds nothing but rows it computed. Returns what contradicts that.
+std::string contamination(const CaptureHeader& h, std::string_view which) {
+    for (const ComponentRows& rows : h.totals.rows) {
+        if (rows.restored + rows.carried + rows.none == 0) continue;
+        return fmt::format("the {} arm is not {}: {} holds {} restored, {} carried and {} unwritten rows", which,
+                           arm_name(h.arm), rows.component, rows.restored, rows.carried, rows.none);
+    }
+    for (const CapturedRequest& r : h.requests) {
+        // The last prompt token may be the anchor, which the prefill does not consume.
+        const Coverage found = coverage(h, r.key, true, 0, std::max<Position>(0, r.prompt_length - 1));
+        if (!found.any) continue;
+        if (found.gap) {
+            return fmt::format("the {} arm never computed positions [{}, {}): it was served from elsewhere", which,
+                               found.gap->first, found.gap->last);
+        }
+        if (found.repeat) {
+            return fmt::format("the {} arm computed positions [{}, {}) twice: positions repeat", which,
+                               found.repeat->first, found.repeat->last);
+        }
+    }
+    return {};
+}
+
+bool is_draft_component(std::string_view component) { return component == kDraftContext || component == kDraftRing; }
+
+// A draft that keeps its window alone has forgotten the restored rows by the end of a long enough prompt: that is a
+// lack of exposure, not of a restore.
+bool window_left_the_restore(const CaptureHeader& h, const std::string& request) {
+    for (const CapturedRequest& r : h.requests) {
+        if (r.key == request) return r.window > 0 && r.prompt_length - r.window + 1 >= r.boundary;
+    }
+    return false;
+}
+
+bool demands_rows(const Treatment& treatment, std::string_view component) {
+    const bool target = component == kTargetKv || component == kRecurrent || component == kConv;
+    if (is_draft_component(component)) {
+        return treatment.restore_draft == "exact" || treatment.restore_draft == "rows" ||
+               treatment.restore_draft == "rows-q4";
+    }
+    return target && treatment.restore_target != "none";
+}
+
+// Rows that nobody wrote, or that stayed from before, are a fault of the restore and judged by their effect. Only rows
+// that were computed again say that there was no restore.
+std::string missing_restore(const CaptureHeader& h, Armed& armed) {
+    std::map<std::string, Position> boundaries;
+    for (const CapturedRequest& r : h.requests) boundaries[r.key] = r.boundary;
+    for (const CapturedRequest& r : h.requests) {
+        for (const ForwardCall& call : h.schedule) {
+            if (call.request != r.key || call.phase != ForwardPhase::resume || call.kind == ForwardKind::verify)
+                continue;
+            armed.recomputed_rows += std::max<Position>(0, std::min(r.boundary, call.start + call.rows) - call.start);
+        }
+        if (r.boundary == 0) return fmt::format("request '{}' has boundary 0: there was nothing to restore", r.key);
+    }
+    if (armed.recomputed_rows > 0) {
+        return fmt::format(
+            "the restored arm computed {} rows below the boundary again after its restore: positions repeat",
+            armed.recomputed_rows);
+    }
+    for (const ComponentRows& rows : h.totals.rows) {
+        if (!demands_rows(h.treatment, rows.component) || rows.restored > 0) continue;
+        if (is_draft_component(rows.component) && window_left_the_restore(h, rows.request)) continue;
+        if (rows.computed > 0 && rows.none + rows.carried == 0) {
+            return fmt::format("{} holds {} computed rows and none restored, though the arm says it restored it",
+                               rows.component, rows.computed);
+        }
+    }
+    for (const CapturedRequest& r : h.requests) {
+        const Coverage found = coverage(h, r.key, false, r.boundary, std::max(r.boundary, r.prompt_length - 1));
+        if (!found.any) continue;
+        if (found.repeat) {
+            return fmt::format("the restored arm computed positions [{}, {}) twice: positions repeat",
+                               found.repeat->first, found.repeat->last);
+        }
+        if (found.gap) {
+            return fmt::format("positions [{}, {}) were neither restored nor computed", found.gap->first,
+                               found.gap->last);
+        }
+    }
+    return {};
+}
+
+bool is_canonical(std::string_view numerics) { return numerics == "f32" || numerics == "i8dot"; }
+
+bool same_schedule(const CaptureHeader& a, const CaptureHeader& b) {
+    // Lanes and phases are not arithmetic: what counts is how the positions were cut into calls.
+    const auto cuts = [](const CaptureHeader& h) {
+        std::vector<std::tuple<std::string, Position, std::int64_t, std::string>> list;
+        for (const ForwardCall& call : h.schedule) {
+            if (call.phase == ForwardPhase::scratch) continue;
+            list.emplace_back(call.request, call.start, call.rows, call.numerics_class);
+        }
+        std::sort(list.begin(), list.end());
+        return list;
+    };
+    return cuts(a) == cuts(b);
+}
+
+// Settings that decide which bits come out of the arithmetic.
+bool is_arithmetic_setting(std::string_view full) {
+    for (std::string_view other : {"settings.budget", "settings.lanes", "settings.cycles", "settings.sampling"}) {
+        if (full == other) return false;
+    }
+    return full.starts_with("settings.");
+}
+
+}  // namespace
+
+bool is_computing_arm(const CaptureHeader& header) { return header.arm != Arm::restored; }
+
+ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated) {
+    ArmCheck result;
+    result.armed.components = sum_components(control, treated);
+    if (is_computing_arm(control)) {
+        result.armed.reason = contamination(control, "control");
+        if (!result.armed.reason.empty()) result.verdict = Verdict::contaminated;
+    }
+    if (!result.verdict && is_computing_arm(treated)) {
+        result.armed.reason = contamination(treated, "treated");
+        if (!result.armed.reason.empty()) result.verdict = Verdict::contaminated;
+    }
+    if (!result.verdict && !is_computing_arm(treated)) {
+        result.armed.reason = missing_restore(treated, result.armed);
+        if (!result.armed.reason.empty()) result.verdict = Verdict::not_restored;
+    }
+    if (result.verdict == Verdict::contaminated) {
+        result.armed.advice = "make the control again with every cache off, on a lane that was reset";
+    } else if (result.verdict == Verdict::not_restored) {
+        result.armed.advice =
+            "check that the restore found its snapshot, and that the rest of the prompt starts at the boundary";
+    }
+    for (const CaptureHeader* h : {&control, &treated}) {
+        if (h->schedule.empty()) {
+            result.warnings.push_back(
+                fmt::format("schedule: the {} arm records no forward calls, so recomputed rows were not "
+                            "checked",
+                            h == &control ? "control" : "treated"));
+        }
+    }
+    return result;
+}
+
+std::string recorded_cause(const CaptureHeader& control, const CaptureHeader& treated,
+                           const std::vector<std::string>& declared) {
+    for (const std::string& field : declared) {
+        if (is_arithmetic_setting(field)) return fmt::format("declared difference of {}", field);
+    }
+    const Treatment& c = control.treatment;
+    const Treatment& t = treated.treatment;
+    if (t.restore_target != c.restore_target &&
+        (t.restore_target == "int8-state" || c.restore_target == "int8-state")) {
+        return "target state stored as int8";
+    }
+    if (t.restore_draft != c.restore_draft && (t.restore_draft == "rows-q4" || c.restore_draft == "rows-q4")) {
+        return "draft context rows stored in 4 bits";
+    }
+    const std::string_view numerics = setting_value(control, "numerics");
+    if (!is_canonical(numerics) && !same_schedule(control, treated)) return "forward calls cut differently";
+    return {};
+}
+
+}  // namespace draftprobe

@@ -1,0 +1,29 @@
+// Whether the pair of arms is what it claims to be: the control computed its state, the restored arm restored its own.
+// Inside compare/ only.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "capture/capture.h"
+#include "compare/comparison.h"
+
+namespace draftprobe {
+
+struct ArmCheck {
+    std::optional<Verdict> verdict;  // contaminated or not_restored; absent when nothing speaks against the arms
+    Armed armed;                     // components and recomputed rows; `armed` and exposure are set later
+    std::vector<std::string> warnings;
+};
+
+// Reads headers only: totals, schedule, ledger.
+ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated);
+
+// An arm that computes everything itself.
+bool is_computing_arm(const CaptureHeader& header);
+
+// The difference that may explain drift: "" when nothing of the kind is recorded. `declared` are full field names.
+std::string recorded_cause(const CaptureHeader& control, const CaptureHeader& treated,
+                           const std::vector<std::string>& declared);
+
+}  // namespace draftprobe

@@ -1,0 +1,373 @@
+#include "compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "compare/acceptance.h"
+#include "compare/armed.h"
+#include "compare/findings.h"
+#include "compare/ledger_diff.h"
+#include "compare/matcher.h"
+#include "compare/pair_diff.h"
+#include "compare/refuse.h"
+#include "compare/series.h"
+
+namespace draftprobe {
+namespace {
+
+CaptureSummary summarise(const CaptureReader& reader) {
+    const CaptureHeader& h = reader.header();
+    CaptureSummary summary;
+    summary.arm = arm_name(h.arm);
+    summary.restore_target = h.treatment.restore_target;
+    summary.restore_draft = h.treatment.restore_draft;
+    summary.tier = h.treatment.tier;
+    summary.level = h.level;
+    summary.numerics = setting_value(h, "numerics");
+    summary.budget = setting_value(h, "budget");
+    summary.faults = h.treatment.faults;
+    summary.digest = reader.digest();
+    summary.prompt_length = h.requests.front().prompt_length;
+    summary.boundary = h.requests.front().boundary;
+    summary.window = h.requests.front().window;
+    return summary;
+}
+
+class PairSink : public StepSink {
+public:
+    PairSink(const CaptureHeader& control, const CaptureHeader& treated, Comparison& result)
+        : control_(control), treated_(treated), result_(result) {
+        options_.scores = !result.sanitisable_evidence;
+        options_.hidden = result.level == 3 ? control.hidden : 0;
+        options_.candidates = control.candidates;
+        options_.near_tie = result.near_tie;
+        const std::string& form = treated.treatment.restore_draft;
+        options_.masked_by_declaration = treated.arm == Arm::restored && (form == "masked" || form == "none");
+    }
+
+    Status on_step(bool treated, const StepRecord& step) override {
+        add_step(step, treated ? result_.treated : result_.control);
+        (treated ? treated_survival_ : control_survival_).add(step);
+        const CaptureHeader& header = treated ? treated_ : control_;
+        const Exposure& seen = step.exposure;
+        if (is_computing_arm(header) && seen.restored + seen.carried + seen.none > 0 && contaminated_.empty()) {
+            contaminated_ =
+                fmt::format("at cycle {} the {} arm's draft sees {} restored, {} carried and {} unwritten rows",
+                            step.cycle, treated ? "treated" : "control", seen.restored, seen.carried, seen.none);
+        }
+        if (treated && !exposed_requests_.contains(step.request)) {
+            exposed_requests_.emplace(step.request, seen.total);
+            result_.armed.draft_exposure = std::max(result_.armed.draft_exposure.value_or(0), seen.total);
+        }
+        return {};
+    }
+
+    Status on_pair(const HeldStep& control, const HeldStep& treated) override {
+        const PairOutcome pair = compare_pair(control, treated, options_, findings, result_.draft_drift,
+                                              result_.target_drift, result_.flips);
+        result_.pairs.differing += pair.different;
+        result_.proposals_changed |= pair.proposals;
+        result_.width_changed |= pair.width;
+        result_.acceptance_changed |= pair.acceptance;
+        result_.output_changed |= pair.output;
+        hard |= pair.hard;
+        result_.paired.width_differs += pair.width;
+        result_.paired.acceptance_differs += pair.acceptance;
+        if (pair.first_proposal_difference >= 0) {
+            auto& positions = result_.paired.first_proposal_difference;
+            positions.resize(std::max(positions.size(), static_cast<std::size_t>(pair.first_proposal_difference) + 1));
+            ++positions[static_cast<std::size_t>(pair.first_proposal_difference)];
+        }
+        result_.max_confidence_change = std::max(result_.max_confidence_change, pair.confidence_change);
+        add_pair(control.step, treated.step, result_.paired);
+        prompts_.add(control.step, treated.step);
+
+        SeriesPoint point;
+        point.first_cycle = control.step.cycle;
+        point.pairs = 1;
+        point.draft_drift = pair.draft_drift;
+        point.target_drift = pair.target_drift;
+        point.confidence_change = pair.confidence_change;
+        point.verified_control = control.step.verified;
+        point.verified_treated = treated.step.verified;
+        point.retained_control = control.step.retained;
+        point.retained_treated = treated.step.retained;
+        point.exposure = treated.step.exposure.total;
+        series_.add(point);
+        return {};
+    }
+
+    // The committed prompt is equal by identity, so another context at the same length means other tokens came out.
+    void on_context_differs(const StepRecord& control, const StepRecord& treated, bool first_of_request) override {
+        if (control.forced || treated.forced) return;
+        result_.output_changed = true;
+        if (first_of_request) {
+            ++result_.flips.total;
+            findings.offer(Stage::prefill, component_rank(kAnchor) * 8, kAnchor, std::nullopt, treated.lane,
+                           [] { return std::string("the first token after the prompt differs"); });
+        } else {
+            findings.offer(Stage::commit, 0, "output", control.cycle, treated.lane,
+                           [&] { return fmt::format("other tokens were committed before length {}", control.length); });
+        }
+    }
+
+    void finish(bool full_budget) {
+        if (result_.level == 0) {
+            result_.survival_refused =
+                "a capture holds totals only: which sequences were cut short is not known; capture at --level 1 or "
+                "above";
+        } else if (full_budget) {
+            result_.control.survival = control_survival_.estimate();
+            result_.treated.survival = treated_survival_.estimate();
+        } else {
+            result_.survival_refused =
+                "informative censoring: under this budget the rows verified depend on the draft's confidence, so a "
+                "survival "
+                "estimate would be biased; capture with --budget full";
+        }
+        result_.series = series_.take();
+        if (prompts_.prompts() >= kPromptsForPopulation) {
+            result_.population = prompts_.estimate();
+        } else {
+            result_.population_refused =
+                fmt::format("prompts compared: {}; at least {} are needed for a claim about prompts",
+                            prompts_.prompts(), kPromptsForPopulation);
+        }
+    }
+
+    const std::string& contaminated() const { return contaminated_; }
+
+    Findings findings;
+    bool hard = false;
+
+private:
+    const CaptureHeader& control_;
+    const CaptureHeader& treated_;
+    Comparison& result_;
+    PairOptions options_;
+    SurvivalCounter control_survival_;
+    SurvivalCounter treated_survival_;
+    PromptEffects prompts_;
+    Series series_;
+    std::unordered_map<std::string, std::int64_t> exposed_requests_;
+    std::string contaminated_;
+};
+
+void sum_rows(const CaptureHeader& header, ArmAcceptance& arm) {
+    for (const ComponentRows& rows : header.totals.rows) {
+        arm.computed_rows += rows.computed;
+        arm.restored_rows += rows.restored;
+    }
+}
+
+// A level-0 capture has no steps to count.
+void take_totals(const CaptureHeader& header, ArmAcceptance& arm) {
+    if (header.level > 0) return;
+    const CaptureTotals& t = header.totals;
+    arm.lane_cycles = t.lane_cycles;
+    arm.drafted = t.drafted;
+    arm.verified = t.verified;
+    arm.accepted = t.accepted;
+    arm.retained = t.retained;
+    arm.emitted = t.emitted;
+}
+
+std::vector<LedgerRow> ledger_rows(const CaptureHeader& control, const CaptureHeader& treated) {
+    std::vector<LedgerRow> rows;
+    const std::string first = control.requests.front().key;
+    for (const CaptureHeader* h : {&control, &treated}) {
+        for (const LedgerEvent& event : h->ledger) {
+            if (event.request != first) continue;
+            for (const LedgerComponent& c : event.components) {
+                rows.push_back({h == &control ? "control" : "treated", event.event, event.lane, c});
+            }
+        }
+    }
+    return rows;
+}
+
+std::string changed_words(const Comparison& c) {
+    std::vector<std::string_view> words;
+    if (c.proposals_changed) words.push_back("proposals");
+    if (c.width_changed) words.push_back("width");
+    if (c.acceptance_changed) words.push_back("acceptance");
+    if (c.output_changed) words.push_back("output");
+    return words.empty() ? "inputs only, no decision yet" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string first_words(const Comparison& c) {
+    if (!c.first) return "nothing was located";
+    return fmt::format("first at stage '{}', component '{}': {}", c.first->stage, c.first->component, c.first->detail);
+}
+
+// Everything is measured; what does it mean?
+void conclude(Comparison& c, bool hard, std::int64_t differences) {
+    const bool undecided_flips = c.flips.near_ties < c.flips.total;
+    if (differences == 0) {
+        c.verdict = Verdict::same;
+        c.why =
+            fmt::format("{} matched lane-cycles and the ledger are bit-equal at level {}", c.pairs.matched, c.level);
+    } else if (!hard && !c.drift_explained_by.empty() && !undecided_flips) {
+        c.verdict = Verdict::drift;
+        c.why =
+            c.flips.total == 0
+                ? fmt::format("values differ and no decision flipped; recorded cause: {}", c.drift_explained_by)
+                : fmt::format("all {} flips are near-ties; recorded cause: {}", c.flips.total, c.drift_explained_by);
+    } else {
+        c.verdict = Verdict::changed;
+        c.why = fmt::format("changed: {}; {}", changed_words(c), first_words(c));
+        if (!c.drift_explained_by.empty()) {
+            c.why += fmt::format("; beside it: {}", c.drift_explained_by);
+            if (undecided_flips && !c.near_tie) c.why += ", and no near-tie thresholds are recorded";
+        }
+    }
+}
+
+void explain_insufficient(Comparison& c, const std::string& reason, const std::string& advice, bool found) {
+    c.verdict = Verdict::insufficient;
+    c.armed.reason = reason;
+    c.armed.advice = advice;
+    c.why = reason;
+    if (found) c.why += fmt::format("; found nevertheless: {}; {}", changed_words(c), first_words(c));
+}
+
+std::string next_step_of(const Comparison& c) {
+    switch (c.verdict) {
+        case Verdict::same: return c.level < 3 ? "repeat at --level 3 to compare hidden rows as well" : "";
+        case Verdict::drift: return "compare against a control with the same schedule and format to see it vanish";
+        case Verdict::changed:
+            if (c.level < 2) return "repeat at --level 2 to have the ledger name the component";
+            return "narrow it with --factors, shrink it with --minimize";
+        case Verdict::not_comparable:
+            return "make both arms alike, or declare the one intended difference with --treat FIELD";
+        case Verdict::corrupt: return "make the capture again or restore it from a good copy";
+        case Verdict::not_restored:
+        case Verdict::contaminated:
+        case Verdict::insufficient: return c.armed.advice;
+    }
+    return "";
+}
+
+void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeader& treated, bool hard,
+                 std::int64_t differences) {
+    const bool has_draft = !treated.identity.draft.digest.empty();
+    const bool found = differences > 0;
+    if (c.level == 0) {
+        explain_insufficient(c, "a capture holds totals only, which say nothing about single contexts",
+                             "capture both arms at --level 1 or above", found);
+    } else if (treated.arm == Arm::restored && has_draft && c.armed.draft_exposure == 0) {
+        explain_insufficient(c,
+                             "no context row from the restore is visible to the draft at its first cycle: the draft's "
+                             "restore was not tested",
+                             fmt::format("choose a boundary less than {} tokens before the end of the prompt",
+                                         std::max<Position>(1, control.requests.front().window - 1)),
+                             found);
+    } else if (c.pairs.matched == 0 && !found) {
+        explain_insufficient(c, "no lane-cycle of one arm has its context in the other",
+                             "run both arms with the same prompt and more cycles, or use --lockstep", found);
+    } else {
+        c.armed.armed = true;
+        conclude(c, hard, differences);
+    }
+}
+
+Comparison corrupt_result(const Status& status, bool in_treated) {
+    Comparison c;
+    c.verdict = Verdict::corrupt;
+    c.corrupt_capture = in_treated ? "treated" : "control";
+    c.why = fmt::format("the {} capture breaks its format", c.corrupt_capture);
+    c.corruption = status.message();
+    c.next_step = next_step_of(c);
+    return c;
+}
+
+struct Outcome {
+    Comparison comparison;
+    Status failure;
+    bool failed_in_treated = false;
+};
+
+Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions& options) {
+    Outcome outcome;
+    Comparison& c = outcome.comparison;
+    const CaptureHeader& ch = control.header();
+    const CaptureHeader& th = treated.header();
+    c.sanitisable_evidence = options.evidence == Evidence::sanitisable || ch.sanitised || th.sanitised;
+    c.level = std::min({ch.level, th.level, c.sanitisable_evidence ? 2 : 3});
+    c.control_capture = summarise(control);
+    c.treated_capture = summarise(treated);
+    c.near_tie = ch.near_tie;
+    c.notes = ch.notes;
+    for (const std::string& note : th.notes) {
+        if (std::find(c.notes.begin(), c.notes.end(), note) == c.notes.end()) c.notes.push_back(note);
+    }
+    Comparability comparability = check_comparable(ch, th, options.treat);
+    c.refusals = std::move(comparability.refusals);
+    c.declared = std::move(comparability.declared);
+    c.warnings = std::move(comparability.warnings);
+    if (!c.refusals.empty()) {
+        c.verdict = Verdict::not_comparable;
+        c.why = fmt::format("{} undeclared differences of identity or settings, the first is {}", c.refusals.size(),
+                            c.refusals.front().field);
+        c.next_step = next_step_of(c);
+        return outcome;
+    }
+    ArmCheck arms = check_arms(ch, th);
+    c.armed = std::move(arms.armed);
+    c.warnings.insert(c.warnings.end(), arms.warnings.begin(), arms.warnings.end());
+    c.drift_explained_by = recorded_cause(ch, th, c.declared);
+    c.ledger = ledger_rows(ch, th);
+    sum_rows(ch, c.control);
+    sum_rows(th, c.treated);
+    take_totals(ch, c.control);
+    take_totals(th, c.treated);
+
+    PairSink sink(ch, th, c);
+    const LedgerVerdict ledger = compare_ledgers(ch, th, sink.findings);
+    c.shift_tokens = ledger.shift_tokens;
+    c.warnings.insert(c.warnings.end(), ledger.warnings.begin(), ledger.warnings.end());
+    Matcher matcher(control, treated, sink, c.pairs);
+    outcome.failure = matcher.run();
+    outcome.failed_in_treated = matcher.failed_in_treated();
+    if (!outcome.failure.ok()) return outcome;
+    sink.finish(setting_value(ch, "budget") == "full" && setting_value(th, "budget") == "full");
+    c.first = sink.findings.first();
+
+    if (!arms.verdict && !sink.contaminated().empty()) {
+        arms.verdict = Verdict::contaminated;
+        c.armed.reason = sink.contaminated();
+        c.armed.advice = "make the control again with every cache off, on a lane that was reset";
+    }
+    if (arms.verdict) {
+        c.verdict = *arms.verdict;
+        c.why = c.armed.reason;
+    } else {
+        judge_pairs(c, ch, th, ledger.hard || sink.hard, sink.findings.count());
+    }
+    c.next_step = next_step_of(c);
+    return outcome;
+}
+
+}  // namespace
+
+Result<Comparison> compare(CaptureReader& control, CaptureReader& treated, const CompareOptions& options) {
+    Outcome outcome = run(control, treated, options);
+    if (outcome.failure.ok()) return std::move(outcome.comparison);
+    if (outcome.failure.code() != StatusCode::corrupt) return outcome.failure;
+    return corrupt_result(outcome.failure, outcome.failed_in_treated);
+}
+
+Result<Comparison> compare_captures(const std::filesystem::path& control, const std::filesystem::path& treated,
+                                    const CompareOptions& options) {
+    Result<CaptureReader> control_reader = CaptureReader::open(control);
+    if (!control_reader.ok() && control_reader.status().code() != StatusCode::corrupt) return control_reader.status();
+    Result<CaptureReader> treated_reader = CaptureReader::open(treated);
+    if (!treated_reader.ok() && treated_reader.status().code() != StatusCode::corrupt) return treated_reader.status();
+    if (!control_reader.ok()) return corrupt_result(control_reader.status(), false);
+    if (!treated_reader.ok()) return corrupt_result(treated_reader.status(), true);
+    return compare(*control_reader, *treated_reader, options);
+}
+
+}  // namespace draftprobe

@@ -1,0 +1,204 @@
+// The result of comparing two captures, as plain values: what report/ prints and what the archive recomputes. Nothing
+// in it names a token id, a text, a path or a date, so the comparison of two sanitised captures equals that of their
+// originals.
+//
+// Cycle numbers are the control's, lane numbers the treated arm's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "compare/verdict.h"
+
+namespace draftprobe {
+
+// One mismatch of identity or effective settings that no declared treatment covers.
+struct Refusal {
+    std::string field;  // "identity.target", "settings.kv_format", ...
+    std::string control;
+    std::string treated;
+};
+
+// The earliest difference in dataflow order: ledger at materialise, snapshot, restore, prefill; then by cycle, and
+// within a cycle draft, select, width, verify, accept, commit; last the ledger at the end.
+struct FirstDifference {
+    std::string stage;
+    std::string component;
+    std::optional<std::int64_t> cycle;  // absent for ledger stages
+    std::optional<std::int32_t> lane;
+    std::string detail;
+};
+
+struct ArmedComponent {
+    std::string component;
+    ComponentRows control;
+    ComponentRows treated;
+};
+
+struct Armed {
+    bool armed = false;                          // false ends the comparison or makes it INSUFFICIENT
+    std::string reason;                          // why not; empty when armed
+    std::string advice;                          // what to do about it
+    std::optional<std::int64_t> draft_exposure;  // at the treated arm's first decode cycle; absent without steps
+    std::int64_t recomputed_rows = 0;  // rows below the boundary that the treated arm computed again after its restore
+    std::vector<ArmedComponent> components;  // summed over requests
+};
+
+// Why steps of one arm found no partner.
+struct UnmatchedReasons {
+    std::int64_t cycle_boundaries = 0;  // the other arm has no cycle at this length
+    std::int64_t context_differs = 0;   // it has one, after other tokens
+    std::int64_t arm_ended = 0;         // it had stopped before
+    std::int64_t request_missing = 0;
+};
+
+struct Pairs {
+    std::int64_t matched = 0;
+    std::int64_t unmatched_control = 0;
+    std::int64_t unmatched_treated = 0;
+    std::int64_t duplicates_control = 0;  // repeated contexts, field-equal, counted once
+    std::int64_t duplicates_treated = 0;
+    std::int64_t differing = 0;  // matched pairs in which anything compared differs
+    UnmatchedReasons control;
+    UnmatchedReasons treated;
+};
+
+// Product-limit survival of acceptance length: survival[i] is the estimated probability of accepting at least i + 1.
+struct Survival {
+    std::vector<std::int64_t> at_risk;
+    std::vector<std::int64_t> rejected;
+    std::vector<double> survival;
+};
+
+struct ArmAcceptance {
+    std::int64_t lane_cycles = 0;
+    std::int64_t drafted = 0;
+    std::int64_t verified = 0;
+    std::int64_t accepted = 0;
+    std::int64_t retained = 0;
+    std::int64_t emitted = 0;
+    std::int64_t restored_rows = 0;  // summed over components and requests
+    std::int64_t computed_rows = 0;
+    std::optional<Survival> survival;  // only under a full budget
+    double mean_accepted() const { return lane_cycles == 0 ? 0.0 : double(accepted) / double(lane_cycles); }
+    double mean_retained() const { return lane_cycles == 0 ? 0.0 : double(retained) / double(lane_cycles); }
+};
+
+// Over matched pairs. Position p counts pairs in which p was verified in both arms and reached in both.
+struct PairedAcceptance {
+    std::vector<std::int64_t> at_risk;
+    std::vector<std::int64_t> accepted_control;
+    std::vector<std::int64_t> accepted_treated;
+    std::int64_t retained_control = 0;
+    std::int64_t retained_treated = 0;
+    std::int64_t width_differs = 0;
+    std::int64_t acceptance_differs = 0;
+    std::vector<std::int64_t> first_proposal_difference;  // [position], pairs whose proposals differ first there
+};
+
+// Difference of mean retained tokens per pair, treated minus control, over prompts. Absent under 10 prompts.
+struct PopulationEffect {
+    std::int64_t prompts = 0;
+    double difference = 0;
+    double low = 0;  // 95 % interval, percentile bootstrap over prompts
+    double high = 0;
+    double minimum_detectable = 0;  // 80 % power, 5 % two-sided
+};
+
+struct RowDrift {
+    std::optional<double> max_relative_l2;  // absent when no tensors were compared; infinite for non-finite rows
+    double sum_relative_l2 = 0;
+    std::int64_t rows = 0;  // rows with equal inputs, compared by digest or by tensor
+    std::int64_t rows_different = 0;
+    std::int64_t rows_input_differs = 0;  // not compared
+    std::int64_t cycle = 0;               // where the maximum stands
+    std::int64_t row = 0;
+};
+
+struct Flips {
+    std::int64_t total = 0;
+    std::int64_t near_ties = 0;
+    std::optional<double> largest_margin;  // of the control at a flip; absent without flips or without recorded margins
+};
+
+// One point of the per-cycle series, or several cycles folded into one.
+struct SeriesPoint {
+    std::int64_t first_cycle = 0;
+    std::int64_t pairs = 0;
+    double draft_drift = 0;  // maxima
+    double target_drift = 0;
+    double confidence_change = 0;
+    std::int64_t verified_control = 0;  // sums
+    std::int64_t verified_treated = 0;
+    std::int64_t retained_control = 0;
+    std::int64_t retained_treated = 0;
+    std::int64_t exposure = 0;
+};
+
+struct LedgerRow {
+    std::string arm;  // "control" | "treated"
+    std::string event;
+    std::int32_t lane = 0;
+    LedgerComponent component;
+};
+
+struct CaptureSummary {
+    std::string arm;
+    std::string restore_target;
+    std::string restore_draft;
+    std::string tier;
+    int level = 0;
+    std::string numerics;
+    std::string budget;
+    std::vector<std::string> faults;
+    // For the views only, never in canonical JSON: sanitising changes it.
+    std::string digest;
+    std::int64_t prompt_length = 0;
+    std::int64_t boundary = 0;
+    std::int64_t window = 0;
+};
+
+struct Comparison {
+    Verdict verdict = Verdict::insufficient;
+    std::string why;  // one sentence
+    int level = 0;    // evidence compared: the lower of both captures
+    bool sanitisable_evidence = false;
+    bool proposals_changed = false;
+    bool width_changed = false;
+    bool acceptance_changed = false;
+    bool output_changed = false;
+    std::optional<FirstDifference> first;
+    std::optional<std::int64_t> shift_tokens;  // rows landed this many positions too high (negative: too low)
+    std::vector<Refusal> refusals;
+    std::vector<std::string> declared;  // treatments that covered a real mismatch
+    Armed armed;
+    Pairs pairs;
+    ArmAcceptance control;
+    ArmAcceptance treated;
+    std::string survival_refused;  // why there is no survival estimate; empty when there is
+    PairedAcceptance paired;
+    std::optional<PopulationEffect> population;
+    std::string population_refused;
+    RowDrift draft_drift;
+    RowDrift target_drift;
+    double max_confidence_change = 0;
+    Flips flips;
+    std::optional<NearTie> near_tie;
+    std::string drift_explained_by;  // the recorded schedule or format difference; empty when there is none
+    std::vector<std::string> warnings;
+    std::vector<std::string> notes;  // from the captures
+    CaptureSummary control_capture;
+    CaptureSummary treated_capture;
+    std::vector<SeriesPoint> series;  // for the page
+    std::vector<LedgerRow> ledger;    // for the page
+    std::string corruption;           // message of the reader; names paths, so for the views only
+    std::string corrupt_capture;      // "control" | "treated"
+    std::string next_step;
+};
+
+}  // namespace draftprobe

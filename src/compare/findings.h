@@ -1,0 +1,52 @@
+// Collects differences and keeps the earliest in dataflow order. Inside compare/ only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "compare/comparison.h"
+
+namespace draftprobe {
+
+// In dataflow order. Stages from `draft` to `commit` belong to a cycle.
+enum class Stage { materialise, snapshot, restore, prefill, draft, select, width, verify, accept, commit, end };
+
+std::string_view stage_name(Stage stage);
+
+// Position of a ledger component in the dataflow; unknown names come last.
+int component_rank(std::string_view component);
+
+class Findings {
+public:
+    // `detail` is called only when this difference is the earliest so far. `rank` orders differences of one stage.
+    template <typename Detail>
+    void offer(Stage stage, int rank, std::string_view component, std::optional<std::int64_t> cycle,
+               std::optional<std::int32_t> lane, Detail detail) {
+        const Key key = key_of(stage, rank, cycle);
+        ++count_;
+        if (first_ && !(key < key_)) return;
+        key_ = key;
+        first_ = FirstDifference{std::string(stage_name(stage)), std::string(component), cycle, lane, detail()};
+    }
+
+    const std::optional<FirstDifference>& first() const { return first_; }
+    std::int64_t count() const { return count_; }
+
+private:
+    struct Key {
+        int phase = 0;  // before, during, after the cycles
+        std::int64_t cycle = 0;
+        int stage = 0;
+        int rank = 0;
+        auto operator<=>(const Key&) const = default;
+    };
+    static Key key_of(Stage stage, int rank, std::optional<std::int64_t> cycle);
+
+    Key key_;
+    std::optional<FirstDifference> first_;
+    std::int64_t count_ = 0;
+};
+
+}  // namespace draftprobe

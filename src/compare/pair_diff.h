@@ -1,0 +1,42 @@
+// Compares one matched pair of lane-cycles, field by field, and only where the inputs were equal in both arms:
+// draft rows and candidates always (their input is the context), proposals and selector margins at position p if
+// proposals 1..p-1 agree, q and confidence if p itself agrees too (they belong to the proposal), target row j if
+// proposals 1..j agree. Raw target logits are not compared: sanitising removes them, and the margins carry what
+// decides. Inside compare/ only.
+#pragma once
+
+#include <cstdint>
+
+#include "capture/capture.h"
+#include "compare/comparison.h"
+#include "compare/findings.h"
+#include "compare/matcher.h"
+
+namespace draftprobe {
+
+struct PairOptions {
+    bool scores = true;       // compare unary candidate scores
+    std::int64_t hidden = 0;  // width of the tensors; 0 without
+    std::int64_t candidates = 16;
+    std::optional<NearTie> near_tie;
+    bool masked_by_declaration = false;  // the treated arm declared that its draft sees less context
+};
+
+struct PairOutcome {
+    bool different = false;
+    bool hard = false;  // a difference that no rounding explains
+    bool proposals = false;
+    bool width = false;
+    bool acceptance = false;
+    bool output = false;
+    std::int64_t first_proposal_difference = -1;  // position from 0
+    double draft_drift = 0;
+    double target_drift = 0;
+    double confidence_change = 0;
+};
+
+// Adds to drift and flips, offers differences to `findings`, and returns what this pair showed.
+PairOutcome compare_pair(const HeldStep& control, const HeldStep& treated, const PairOptions& options,
+                         Findings& findings, RowDrift& draft_drift, RowDrift& target_drift, Flips& flips);
+
+}  // namespace draftprobe

@@ -1,0 +1,129 @@
+#include "compare/refuse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace draftprobe {
+namespace {
+
+class Collector {
+public:
+    Collector(Comparability& out, const std::vector<std::string>& treat) : out_(out), treat_(treat) {}
+
+    // `scope` is "identity", "settings", "request" or "capture"; a treatment may name the field with or without it.
+    void compare(std::string_view scope, std::string_view field, std::string control, std::string treated) {
+        if (control == treated) return;
+        const std::string full = fmt::format("{}.{}", scope, field);
+        const bool covered = std::any_of(treat_.begin(), treat_.end(),
+                                         [&](const std::string& name) { return name == field || name == full; });
+        if (covered) {
+            out_.declared.push_back(full);
+        } else {
+            out_.refusals.push_back({full, std::move(control), std::move(treated)});
+        }
+    }
+
+private:
+    Comparability& out_;
+    const std::vector<std::string>& treat_;
+};
+
+std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
+
+std::string template_text(const TemplateIdentity& t) {
+    return fmt::format("{} thinking={} effort={}", shown(t.digest), t.thinking.empty() ? "none" : t.thinking,
+                       t.effort.empty() ? "none" : t.effort);
+}
+
+// Prompt digests would tie a report to its prompt: lengths stand for them.
+void compare_prompts(Collector& collect, const CaptureHeader& control, const CaptureHeader& treated) {
+    if (control.identity.prompt_digest == treated.identity.prompt_digest) return;
+    const auto text = [](const CaptureHeader& h, std::string_view which) {
+        Position tokens = 0;
+        for (const CapturedRequest& r : h.requests) tokens += r.prompt_length;
+        return fmt::format("{} prompt: {} requests, {} tokens", which, h.requests.size(), tokens);
+    };
+    collect.compare("identity", "prompt", text(control, "the control's"), text(treated, "another"));
+}
+
+void compare_requests(Collector& collect, const CaptureHeader& control, const CaptureHeader& treated) {
+    const auto free_schedule = [](Arm arm) { return arm == Arm::natural || arm == Arm::uninterrupted; };
+    const bool skip_boundary = free_schedule(control.arm) || free_schedule(treated.arm);
+    const std::size_t count = std::min(control.requests.size(), treated.requests.size());
+    for (std::size_t i = 0; i < count; ++i) {
+        const CapturedRequest& c = control.requests[i];
+        const CapturedRequest& t = treated.requests[i];
+        if (!skip_boundary) {
+            collect.compare("request", "boundary", fmt::format("{}", c.boundary), fmt::format("{}", t.boundary));
+        }
+        collect.compare("request", "window", fmt::format("{}", c.window), fmt::format("{}", t.window));
+    }
+}
+
+// Fields in the control's order, then those that only the treated arm has.
+void compare_settings(Collector& collect, const CaptureHeader& control, const CaptureHeader& treated) {
+    const auto value_of = [](const CaptureHeader& h, const std::string& field) -> std::string {
+        for (const Setting& s : h.settings) {
+            if (s.field == field) return s.value;
+        }
+        return "not recorded";
+    };
+    for (const Setting& s : control.settings) collect.compare("settings", s.field, s.value, value_of(treated, s.field));
+    for (const Setting& s : treated.settings) {
+        const bool in_control = std::any_of(control.settings.begin(), control.settings.end(),
+                                            [&](const Setting& other) { return other.field == s.field; });
+        if (!in_control) collect.compare("settings", s.field, "not recorded", s.value);
+    }
+}
+
+}  // namespace
+
+Comparability check_comparable(const CaptureHeader& control, const CaptureHeader& treated,
+                               const std::vector<std::string>& treat) {
+    Comparability result;
+    Collector collect(result, treat);
+    const Identity& c = control.identity;
+    const Identity& t = treated.identity;
+    collect.compare("identity", "target", shown(c.target.digest), shown(t.target.digest));
+    collect.compare("identity", "draft", shown(c.draft.digest), shown(t.draft.digest));
+    collect.compare("identity", "tokenizer", shown(c.tokenizer.digest), shown(t.tokenizer.digest));
+    collect.compare("identity", "template", template_text(c.chat_template), template_text(t.chat_template));
+    compare_prompts(collect, control, treated);
+    collect.compare("identity", "budget_seed", shown(c.budget_seed.digest), shown(t.budget_seed.digest));
+    compare_settings(collect, control, treated);
+    compare_requests(collect, control, treated);
+    collect.compare("capture", "block", fmt::format("{}", control.block), fmt::format("{}", treated.block));
+    collect.compare("capture", "candidates", fmt::format("{}", control.candidates),
+                    fmt::format("{}", treated.candidates));
+    if (control.hidden != 0 && treated.hidden != 0) {
+        collect.compare("capture", "hidden", fmt::format("{}", control.hidden), fmt::format("{}", treated.hidden));
+    }
+    collect.compare("capture", "sanitised", control.sanitised ? "yes" : "no", treated.sanitised ? "yes" : "no");
+    // One arm's measured times decide its widths: such captures compare only when the budget itself is the treatment.
+    const bool budget_declared = std::any_of(treat.begin(), treat.end(), [](const std::string& name) {
+        return name == "budget" || name == "settings.budget" || name == "timing_confounded";
+    });
+    if ((control.timing_confounded || treated.timing_confounded) && !budget_declared) {
+        result.refusals.push_back({"capture.timing_confounded", control.timing_confounded ? "yes" : "no",
+                                   treated.timing_confounded ? "yes" : "no"});
+    }
+    if (c.build.digest != t.build.digest) {
+        result.warnings.push_back(
+            fmt::format("build: the arms come from different builds ({} and {}); a difference may be the "
+                        "build's",
+                        shown(c.build.digest), shown(t.build.digest)));
+    }
+    std::sort(result.declared.begin(), result.declared.end());
+    result.declared.erase(std::unique(result.declared.begin(), result.declared.end()), result.declared.end());
+    return result;
+}
+
+std::string_view setting_value(const CaptureHeader& header, std::string_view field) {
+    for (const Setting& setting : header.settings) {
+        if (setting.field == field) return setting.value;
+    }
+    return {};
+}
+
+}  // namespace draftprobe

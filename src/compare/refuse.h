@@ -1,0 +1,24 @@
+// What makes two captures not comparable. Inside compare/ only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "compare/comparison.h"
+
+namespace draftprobe {
+
+struct Comparability {
+    std::vector<Refusal> refusals;      // all of them, in the order of the header
+    std::vector<std::string> declared;  // full field names of mismatches that a declared treatment covers
+    std::vector<std::string> warnings;
+};
+
+Comparability check_comparable(const CaptureHeader& control, const CaptureHeader& treated,
+                               const std::vector<std::string>& treat);
+
+// The value of an effective setting, or "" when it is not recorded.
+std::string_view setting_value(const CaptureHeader& header, std::string_view field);
+
+}  // namespace draftprobe

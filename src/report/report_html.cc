@@ -1,0 +1,189 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compare/verdict.h"
+#include "report/report.h"
+#include "report/svg.h"
+
+namespace draftprobe {
+namespace {
+
+// Blue and orange stay apart for the common forms of colour blindness, on light and on dark ground.
+constexpr std::string_view kStyle = R"(
+:root{color-scheme:light dark;--ink:#1d2430;--quiet:#5a6473;--ground:#ffffff;--rule:#d9dee6;--panel:#f4f6f9;
+--blue:#1f6fc4;--orange:#c25a0a;--teal:#0b7a75;--grey:#8a93a1;--bad:#b3261e;--good:#1b7f3b;--warn:#8a5a00}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--quiet:#a3adba;--ground:#12161c;--rule:#333c48;--panel:#1b2129;
+--blue:#6fb1f5;--orange:#f2a15f;--teal:#5fc9c3;--grey:#7f8a99;--bad:#f28b82;--good:#7bd594;--warn:#f0c36d}}
+body{margin:0 auto;max-width:60rem;padding:1.5rem;background:var(--ground);color:var(--ink);
+font:15px/1.5 system-ui,sans-serif}
+h1{font-size:1.6rem;margin:0 0 .25rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}
+.same{color:var(--good)}.changed,.corrupt{color:var(--bad)}.other{color:var(--warn)}
+.quiet{color:var(--quiet);margin:.25rem 0}
+table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.25rem .75rem .25rem 0;
+border-bottom:1px solid var(--rule);vertical-align:top}th{font-weight:600}td.n,th.n{text-align:right}
+figure{margin:1.5rem 0}figcaption{font-weight:600;margin-bottom:.25rem}svg{width:100%;height:auto}
+.legend span{margin-right:1rem;color:var(--quiet)}.key{display:inline-block;width:.8rem;height:.8rem;
+margin-right:.35rem;border-radius:2px;vertical-align:-1px}
+.grid{stroke:var(--rule)}.tick{fill:var(--quiet);font-size:11px}.track{fill:var(--panel)}
+polyline{fill:none;stroke-width:2}.c{stroke:var(--blue)}.t{stroke:var(--orange)}.d{stroke:var(--orange)}
+.g{stroke:var(--teal)}.e{stroke:var(--teal)}.t,.d{stroke-dasharray:none}
+.dot.c,.key.c{fill:var(--blue);background:var(--blue)}.dot.t,.key.t,.dot.d,.key.d{fill:var(--orange);
+background:var(--orange)}.dot.g,.key.g,.dot.e,.key.e{fill:var(--teal);background:var(--teal)}.hollow{fill:none}
+.s-computed{fill:var(--blue);background:var(--blue)}.s-restored{fill:var(--orange);background:var(--orange)}
+.s-carried{fill:var(--teal);background:var(--teal)}.s-none{fill:var(--grey);background:var(--grey)}
+ul{padding-left:1.2rem}
+)";
+
+std::string_view verdict_class(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::same: return "same";
+        case Verdict::changed: return "changed";
+        case Verdict::corrupt: return "corrupt";
+        default: return "other";
+    }
+}
+
+void row(std::string& out, std::string_view label, std::string_view value) {
+    if (value.empty()) return;
+    out += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", html_escape(label), html_escape(value));
+}
+
+std::string facts(const Comparison& c) {
+    std::string out = "<table>\n";
+    if (c.first) {
+        std::string place = fmt::format("stage {}, component {}", c.first->stage, c.first->component);
+        if (c.first->cycle) place += fmt::format(", cycle {}", *c.first->cycle);
+        if (c.first->lane) place += fmt::format(", lane {}", *c.first->lane);
+        row(out, "First difference", place + ": " + c.first->detail);
+    }
+    if (c.shift_tokens) row(out, "Shift of context rows", fmt::format("{:+} positions", *c.shift_tokens));
+    row(out, "Matched lane-cycles", fmt::format("{}, {} of them differ", c.pairs.matched, c.pairs.differing));
+    row(out, "Unmatched", fmt::format("{} control, {} treated", c.pairs.unmatched_control, c.pairs.unmatched_treated));
+    if (c.armed.draft_exposure) {
+        row(out, "Exposure at the first cycle", fmt::format("{} positions", *c.armed.draft_exposure));
+    }
+    row(out, "Armed", c.armed.armed ? "yes" : c.armed.reason);
+    row(out, "Recorded cause of drift", c.drift_explained_by);
+    if (c.flips.total > 0) row(out, "Flips", fmt::format("{}, {} near-ties", c.flips.total, c.flips.near_ties));
+    for (const Refusal& refusal : c.refusals) {
+        row(out, refusal.field, fmt::format("control {}, treated {}", refusal.control, refusal.treated));
+    }
+    row(out, "Next step", c.next_step);
+    return out + "</table>\n";
+}
+
+std::string list(std::string_view title, const std::vector<std::string>& items) {
+    if (items.empty()) return {};
+    std::string out = fmt::format("<h2>{}</h2>\n<ul>\n", html_escape(title));
+    for (const std::string& item : items) out += fmt::format("<li>{}</li>\n", html_escape(item));
+    return out + "</ul>\n";
+}
+
+std::string acceptance_table(const Comparison& c) {
+    std::string out =
+        "<h2>Acceptance</h2>\n<table>\n<tr><th>Arm</th><th class=\"n\">Cycles</th><th class=\"n\">Verified</th>"
+        "<th class=\"n\">Accepted</th><th class=\"n\">Retained</th><th class=\"n\">Accepted a cycle</th>"
+        "<th class=\"n\">Retained a cycle</th></tr>\n";
+    const auto arm = [&](std::string_view name, const ArmAcceptance& a) {
+        out += fmt::format(
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>"
+            "<td class=\"n\">{}</td><td class=\"n\">{:.4g}</td><td class=\"n\">{:.4g}</td></tr>\n",
+            name, a.lane_cycles, a.verified, a.accepted, a.retained, a.mean_accepted(), a.mean_retained());
+    };
+    arm("control", c.control);
+    arm("treated", c.treated);
+    out += "</table>\n";
+    for (const std::string& refused : {c.survival_refused, c.population_refused}) {
+        if (!refused.empty()) out += fmt::format("<p class=\"quiet\">{}</p>\n", html_escape(refused));
+    }
+    return out;
+}
+
+std::vector<std::pair<double, double>> survival_points(const std::optional<Survival>& survival) {
+    std::vector<std::pair<double, double>> points;
+    if (!survival || survival->survival.empty()) return points;
+    points.emplace_back(0, 1);
+    for (std::size_t i = 0; i < survival->survival.size(); ++i) {
+        points.emplace_back(static_cast<double>(i + 1), survival->survival[i]);
+    }
+    return points;
+}
+
+template <typename Value>
+ChartLine series_line(const Comparison& c, std::string name, std::string css, Value value) {
+    ChartLine line{std::move(name), std::move(css), {}, false};
+    for (const SeriesPoint& point : c.series)
+        line.points.emplace_back(static_cast<double>(point.first_cycle), value(point));
+    std::stable_sort(line.points.begin(), line.points.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    return line;
+}
+
+double mean(std::int64_t sum, const SeriesPoint& point) {
+    return static_cast<double>(sum) / static_cast<double>(point.pairs);
+}
+
+std::string charts(const Comparison& c) {
+    std::string out;
+    out += chart_figure({"Survival of acceptance length",
+                         "accepted at least this many",
+                         "estimated probability",
+                         {{"control", "c", survival_points(c.control.survival), true},
+                          {"treated", "t", survival_points(c.treated.survival), true}},
+                         1});
+    Chart drift{"Hidden-row drift by cycle", "cycle", "relative L2, largest row", {}, 0};
+    if (c.draft_drift.max_relative_l2) {
+        drift.lines.push_back(series_line(c, "draft", "d", [](const SeriesPoint& p) { return p.draft_drift; }));
+    }
+    if (c.target_drift.max_relative_l2) {
+        drift.lines.push_back(series_line(c, "target", "g", [](const SeriesPoint& p) { return p.target_drift; }));
+    }
+    out += chart_figure(drift);
+    out += chart_figure({"Change of prefix confidence by cycle",
+                         "cycle",
+                         "largest absolute change at equal inputs",
+                         {series_line(c, "change", "e", [](const SeriesPoint& p) { return p.confidence_change; })},
+                         0});
+    out += chart_figure(
+        {"Verified proposals by cycle",
+         "cycle",
+         "proposals verified",
+         {series_line(c, "control", "c", [](const SeriesPoint& p) { return mean(p.verified_control, p); }),
+          series_line(c, "treated", "t", [](const SeriesPoint& p) { return mean(p.verified_treated, p); })},
+         0});
+    out += chart_figure({"Exposure by cycle",
+                         "cycle",
+                         "restored positions that the treated arm's draft sees",
+                         {series_line(c, "exposure", "t", [](const SeriesPoint& p) { return mean(p.exposure, p); })},
+                         0});
+    return out + ledger_figure(c.ledger);
+}
+
+}  // namespace
+
+std::string report_html(const Comparison& c) {
+    std::string out =
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+        "<title>draftprobe comparison</title>\n<style>";
+    out += kStyle;
+    out += "</style>\n</head>\n<body>\n";
+    out += fmt::format("<h1 class=\"{}\">{}</h1>\n<p>{}</p>\n", verdict_class(c.verdict), verdict_name(c.verdict),
+                       html_escape(c.why));
+    out += fmt::format("<p class=\"quiet\">control: {}; treated: {}, target {}, draft {}, tier {}; level {}</p>\n",
+                       html_escape(c.control_capture.arm), html_escape(c.treated_capture.arm),
+                       html_escape(c.treated_capture.restore_target), html_escape(c.treated_capture.restore_draft),
+                       html_escape(c.treated_capture.tier), c.level);
+    if (!c.corruption.empty()) out += fmt::format("<p>{}</p>\n", html_escape(c.corruption));
+    out += facts(c);
+    out += list("Warnings", c.warnings);
+    out += list("Notes", c.notes);
+    if (c.verdict != Verdict::corrupt && c.verdict != Verdict::not_comparable) {
+        out += acceptance_table(c);
+        out += charts(c);
+    }
+    return out + "</body>\n</html>\n";
+}
+
+}  // namespace draftprobe

@@ -1,0 +1,254 @@
+// The three views of one comparison: canonical JSON that is stable and free of ids, text, and a well-formed page.
+#include "report/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "base/test_directory.h"
+#include "capture/test_capture.h"
+#include "compare/compare.h"
+#include "report/svg.h"
+
+namespace draftprobe {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Comparison compare_arms(const fixture::ArmData& control, const fixture::ArmData& treated,
+                        const CompareOptions& options = {}) {
+    TestDirectory directory;
+    EXPECT_TRUE(fixture::write_arm(directory / "c", control).ok());
+    EXPECT_TRUE(fixture::write_arm(directory / "t", treated).ok());
+    Result<Comparison> result = compare_captures(directory / "c", directory / "t", options);
+    EXPECT_TRUE(result.ok());
+    return *result;
+}
+
+// A restore whose context rows landed 32 positions too high, with changed proposals.
+Comparison shifted() {
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    for (LedgerEvent& event : treated.header.ledger) {
+        if (event.event != "restore") continue;
+        event.row_digests = fixture::row_digests(-32, event.position - 32);
+        for (LedgerComponent& c : event.components) {
+            if (c.component != kDraftContext) continue;
+            c.digest = fixture::digest_of("shifted");
+            c.rows_written = c.rows_claimed - 32;
+        }
+    }
+    for (auto& proposal : treated.steps[0].proposals) proposal += 3;
+    fixture::set_accepted(treated.steps[0], 0);
+    treated.header.treatment.faults = {"shift-context=<32>&\"x\""};
+    treated.header.notes = {"no effectiveness conclusion: the draft was trained with <thinking> off"};
+    return compare_arms(fixture::make_arm(Arm::fresh), treated);
+}
+
+// Elements balance, attributes are quoted, and text holds no raw '<' or '&'. Void elements are closed with "/>".
+std::string html_problem(std::string_view html) {
+    std::vector<std::string> open;
+    if (!html.starts_with("<!DOCTYPE html>\n")) return "no doctype";
+    std::size_t at = html.find("<html");
+    while (at < html.size()) {
+        if (html[at] == '&') {
+            const std::size_t end = html.find(';', at);
+            const std::string_view entity = html.substr(at, end - at + 1);
+            if (entity != "&amp;" && entity != "&lt;" && entity != "&gt;" && entity != "&quot;" && entity != "&#39;") {
+                return "raw & at " + std::to_string(at);
+            }
+        }
+        if (html[at] != '<') {
+            ++at;
+            continue;
+        }
+        const std::size_t end = html.find('>', at);
+        if (end == std::string_view::npos) return "unclosed tag";
+        const std::string_view tag = html.substr(at + 1, end - at - 1);
+        at = end + 1;
+        if (tag.empty() || tag.find('<') != std::string_view::npos) return "bad tag " + std::string(tag);
+        if (std::count(tag.begin(), tag.end(), '"') % 2 != 0) return "odd quotes in " + std::string(tag);
+        if (tag.front() == '/') {
+            if (open.empty() || open.back() != tag.substr(1)) return "unexpected </" + std::string(tag.substr(1)) + ">";
+            open.pop_back();
+            continue;
+        }
+        const std::string name(tag.substr(0, tag.find_first_of(" /")));
+        if (tag.back() == '/') continue;
+        open.push_back(name);
+        if (name == "style") {
+            at = html.find("</style>", at);
+            if (at == std::string_view::npos) return "unclosed style";
+        }
+    }
+    return open.empty() ? "" : "unclosed " + open.back();
+}
+
+TEST(ReportJson, HasTheContractFields) {
+    const std::string text = report_json(shifted());
+    Result<Json> json = parse_json(text, "report");
+    ASSERT_TRUE(json.ok()) << json.status().message();
+    const Json& r = *json;
+    EXPECT_EQ(r["verdict"], "CHANGED");
+    EXPECT_EQ(r["exit"], 1);
+    EXPECT_EQ(r["report_version"], 1);
+    EXPECT_EQ(r["pairs"]["matched"], 6);
+    EXPECT_EQ(r["pairs"]["unmatched_control"], 0);
+    EXPECT_EQ(r["pairs"]["unmatched_treated"], 0);
+    EXPECT_EQ(r["changed"], Json::parse(R"(["proposals", "acceptance"])"));
+    EXPECT_EQ(r["first"]["stage"], "restore");
+    EXPECT_EQ(r["first"]["component"], "draft_context");
+    EXPECT_TRUE(r["first"]["cycle"].is_null());
+    EXPECT_EQ(r["first"]["lane"], 1);
+    EXPECT_THAT(r["first"]["detail"].get<std::string>(), HasSubstr("control's row of 32 positions earlier"));
+    EXPECT_EQ(r["shift_tokens"], 32);
+    EXPECT_TRUE(r["refusals"].empty());
+    EXPECT_EQ(r["armed"]["draft_exposure"], 63);
+    EXPECT_EQ(r["armed"]["armed"], true);
+    EXPECT_EQ(r["acceptance"]["control"]["accepted"], 23);
+    EXPECT_EQ(r["acceptance"]["treated"]["accepted"], 20);
+    EXPECT_EQ(r["acceptance"]["control"]["mean_accepted"], 3.83333);
+    EXPECT_EQ(r["drift"]["max_relative_l2"], 0.0);
+    EXPECT_EQ(r["captures"]["treated"]["arm"], "restored");
+    EXPECT_FALSE(r["captures"]["treated"].contains("path"));
+}
+
+TEST(ReportJson, GoldenBytes) {
+    EXPECT_EQ(sha256_hex(report_json(compare_arms(fixture::make_arm(Arm::fresh), fixture::make_arm(Arm::restored)))),
+              "20ae71990cb173b150e319cb478497f51374aefe88c694ff241144e8faa836e5");
+    EXPECT_EQ(sha256_hex(report_json(shifted())), "8b5090f7d4200f4297086a7c2b998ed454bf0e952b6cf315a55546dbe189ccaa");
+}
+
+TEST(ReportJson, SaysNothingAboutFilesUnlessAsked) {
+    Comparison c = shifted();
+    const std::string canonical = report_json(c);
+    EXPECT_THAT(canonical, Not(HasSubstr(c.control_capture.digest)));
+    EXPECT_THAT(canonical, Not(HasSubstr("draftprobe-test")));
+    const std::string full = report_json(c, {"/x/control", "/x/treated"});
+    Result<Json> json = parse_json(full, "report");
+    ASSERT_TRUE(json.ok());
+    EXPECT_EQ((*json)["captures"]["control"]["path"], "/x/control");
+    EXPECT_EQ((*json)["captures"]["control"]["digest"], c.control_capture.digest);
+}
+
+TEST(ReportJson, TokenIdsDoNotReachIt) {
+    // The same pair with every id replaced by a keyed word gives the same bytes.
+    const auto keyed = [](fixture::ArmData data) {
+        data.shape.sanitised = true;
+        for (CapturedRequest& r : data.header.requests) r.prompt_ids.clear();
+        for (StepRecord& s : data.steps) {
+            const auto key = [&](CapturedId& id) {
+                id = fixture::mix(id, static_cast<std::uint64_t>(s.length) + 424242);
+            };
+            key(s.anchor);
+            key(s.next_anchor);
+            for (auto* list : {&s.candidate_ids, &s.proposals, &s.target_choices, &s.target_top2, &s.committed}) {
+                for (CapturedId& id : *list) key(id);
+            }
+            s.candidate_scores.clear();
+            s.target_top2_logits.clear();
+            s.context_hash = fixture::digest_of("key" + s.context_hash);
+        }
+        data.shape.level = 2;
+        return data;
+    };
+    fixture::ArmData control = fixture::make_arm(Arm::fresh);
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    treated.steps[1].proposals[2] += 1;
+    fixture::set_accepted(treated.steps[1], 2);
+    treated.steps[3].target_top2_logits[0] += 1;
+    treated.steps[3].candidate_scores[0] += 1;
+    CompareOptions options;
+    options.evidence = Evidence::sanitisable;
+    for (auto* arm : {&control, &treated}) arm->shape.level = 2;
+    const std::string original = report_json(compare_arms(control, treated, options));
+    const std::string sanitised = report_json(compare_arms(keyed(control), keyed(treated)));
+    EXPECT_EQ(original, sanitised);
+}
+
+TEST(ReportJson, EveryVerdictIsValidJson) {
+    for (Verdict verdict : {Verdict::same, Verdict::drift, Verdict::changed, Verdict::not_restored,
+                            Verdict::not_comparable, Verdict::contaminated, Verdict::insufficient, Verdict::corrupt}) {
+        Comparison c;
+        c.verdict = verdict;
+        c.draft_drift.max_relative_l2 = std::numeric_limits<double>::infinity();
+        Result<Json> json = parse_json(report_json(c), "report");
+        ASSERT_TRUE(json.ok()) << json.status().message();
+        EXPECT_EQ((*json)["verdict"], verdict_name(verdict));
+        EXPECT_EQ((*json)["exit"], verdict_exit(verdict));
+        EXPECT_EQ((*json)["drift"]["max_relative_l2"], "Infinity");
+        EXPECT_EQ(html_problem(report_html(c)), "");
+        EXPECT_THAT(report_text(c), testing::StartsWith("verdict       " + std::string(verdict_name(verdict))));
+    }
+}
+
+TEST(ReportText, SaysTheVerdictFirstAndWraps) {
+    const std::string text = report_text(shifted());
+    EXPECT_THAT(text,
+                testing::StartsWith("verdict       CHANGED (level 3)\nwhy           changed: proposals, acceptance;"));
+    EXPECT_THAT(text, HasSubstr("shift         draft context rows landed 32 positions too high\n"));
+    EXPECT_THAT(text, HasSubstr("pairs         6 matched, 1 of them differ; unmatched: 0 control, 0 treated\n"));
+    EXPECT_THAT(text, HasSubstr("exposure      63 restored positions visible"));
+    EXPECT_THAT(text, HasSubstr("note          no effectiveness conclusion"));
+    EXPECT_THAT(text, HasSubstr("next          "));
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = text.find('\n', begin);
+        EXPECT_LE(end - begin, 100u) << text.substr(begin, end - begin);
+        begin = end + 1;
+    }
+}
+
+TEST(ReportText, ControlCharactersFromCapturesDoNotReachTheTerminal) {
+    Comparison c;
+    c.warnings = {"\x1b[31mred\x07"};
+    EXPECT_THAT(report_text(c), HasSubstr("?[31mred?"));
+}
+
+TEST(ReportHtml, IsWellFormedAndEscaped) {
+    const Comparison c = shifted();
+    const std::string html = report_html(c);
+    EXPECT_EQ(html_problem(html), "");
+    EXPECT_THAT(html, HasSubstr("&lt;thinking&gt;"));
+    EXPECT_THAT(html, Not(HasSubstr("<thinking>")));
+    EXPECT_THAT(html, Not(HasSubstr("http")));
+    EXPECT_THAT(html, Not(HasSubstr("<script")));
+    EXPECT_THAT(html, HasSubstr("prefers-color-scheme:dark"));
+    for (std::string_view figure :
+         {"Survival of acceptance length", "Hidden-row drift by cycle", "Change of prefix confidence",
+          "Verified proposals by cycle", "Exposure by cycle", "Ledger: where"}) {
+        EXPECT_THAT(html, HasSubstr(std::string(figure)));
+    }
+    std::size_t drawings = 0;
+    for (std::size_t at = html.find("<svg"); at != std::string::npos; at = html.find("<svg", at + 1)) ++drawings;
+    EXPECT_EQ(drawings, 6u);
+}
+
+TEST(ReportHtml, CheckerSeesBrokenPages) {
+    const std::string html = report_html(shifted());
+    std::string broken = html;
+    broken.erase(broken.find("</table>"), 8);
+    EXPECT_NE(html_problem(broken), "");
+    broken = html;
+    broken.insert(broken.find("<h1") - 1, "a & b");
+    EXPECT_NE(html_problem(broken), "");
+}
+
+TEST(ReportHtml, EscapesEverything) {
+    EXPECT_EQ(html_escape("<a href='x'>&\"\x01\xff\xc3\xa9"),
+              "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9");
+}
+
+TEST(ReportHtml, ChartsSurviveDegenerateData) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    EXPECT_THAT(chart_figure({"t", "x", "y", {}, 0}), HasSubstr("Nothing was recorded"));
+    for (const auto& points : std::vector<std::vector<std::pair<double, double>>>{
+             {{0, 0}}, {{5, 1}, {5, 2}}, {{0, 0}, {1, infinity}}, {{0, 1e-300}, {1, 1e300}}}) {
+        const std::string figure = chart_figure({"t", "x", "y", {{"n", "c", points, false}}, 0});
+        EXPECT_THAT(figure, HasSubstr("</svg>"));
+        EXPECT_THAT(figure, Not(HasSubstr("nan")));
+        EXPECT_THAT(figure, Not(HasSubstr("inf")));
+    }
+}
+
+}  // namespace
+}  // namespace draftprobe

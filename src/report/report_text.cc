@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+
+#include "compare/verdict.h"
+#include "report/report.h"
+
+namespace draftprobe {
+namespace {
+
+constexpr std::size_t kLabelWidth = 14;
+constexpr std::size_t kColumns = 100;
+
+// `label` in its own column, then `text` wrapped beside it. Text from captures passes here too: control bytes become
+// '?'.
+void line(std::string& out, std::string_view label, std::string_view text) {
+    if (text.empty()) return;
+    out += fmt::format("{:<{}}", label, kLabelWidth);
+    std::size_t column = kLabelWidth;
+    while (!text.empty()) {
+        const std::size_t space = text.find(' ');
+        const std::string_view word = text.substr(0, space);
+        text.remove_prefix(space == std::string_view::npos ? text.size() : space + 1);
+        if (column > kLabelWidth && column + 1 + word.size() > kColumns) {
+            out += fmt::format("\n{:<{}}", "", kLabelWidth);
+            column = kLabelWidth;
+        } else if (column > kLabelWidth) {
+            out += ' ';
+            ++column;
+        }
+        for (char c : word) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+        column += word.size();
+    }
+    out += '\n';
+}
+
+std::string reasons_text(const UnmatchedReasons& r) {
+    std::string text;
+    const auto add = [&](std::int64_t count, std::string_view words) {
+        if (count == 0) return;
+        if (!text.empty()) text += ", ";
+        text += fmt::format("{} {}", count, words);
+    };
+    add(r.cycle_boundaries, "at lengths without a cycle in the other arm");
+    add(r.context_differs, "after other tokens");
+    add(r.arm_ended, "after the other arm ended");
+    add(r.request_missing, "of a request the other arm lacks");
+    return text;
+}
+
+std::string changed_text(const Comparison& c) {
+    std::string text;
+    const auto add = [&](bool changed, std::string_view word) {
+        if (changed) text += (text.empty() ? "" : ", ") + std::string(word);
+    };
+    add(c.proposals_changed, "proposals");
+    add(c.width_changed, "width");
+    add(c.acceptance_changed, "acceptance");
+    add(c.output_changed, "output");
+    return text;
+}
+
+void write_first(std::string& out, const Comparison& c) {
+    if (!c.first) return;
+    std::string place = fmt::format("stage {}, component {}", c.first->stage, c.first->component);
+    if (c.first->cycle) place += fmt::format(", cycle {}", *c.first->cycle);
+    if (c.first->lane) place += fmt::format(", lane {}", *c.first->lane);
+    line(out, "first", place + ": " + c.first->detail);
+    if (c.shift_tokens) {
+        line(out, "shift",
+             fmt::format("draft context rows landed {} positions too {}", std::abs(*c.shift_tokens),
+                         *c.shift_tokens > 0 ? "high" : "low"));
+    }
+}
+
+void write_armed(std::string& out, const Armed& armed) {
+    line(out, "armed", armed.armed ? "yes" : "no");
+    if (armed.draft_exposure) {
+        line(out, "exposure",
+             fmt::format("{} restored positions visible to the draft at its first cycle", *armed.draft_exposure));
+    }
+    for (const ArmedComponent& component : armed.components) {
+        line(out, "rows",
+             fmt::format("{}: control {} computed, {} restored; treated {} computed, {} restored, {} carried, "
+                         "{} unwritten",
+                         component.component, component.control.computed, component.control.restored,
+                         component.treated.computed, component.treated.restored, component.treated.carried,
+                         component.treated.none));
+    }
+}
+
+void write_acceptance(std::string& out, const Comparison& c) {
+    line(out, "acceptance",
+         fmt::format("control {:.3f} accepted, {:.3f} retained a cycle ({} cycles); treated {:.3f}, {:.3f} "
+                     "({} cycles)",
+                     c.control.mean_accepted(), c.control.mean_retained(), c.control.lane_cycles,
+                     c.treated.mean_accepted(), c.treated.mean_retained(), c.treated.lane_cycles));
+    std::string positions;
+    for (std::size_t i = 0; i < c.paired.at_risk.size(); ++i) {
+        if (c.paired.accepted_control[i] == c.paired.accepted_treated[i]) continue;
+        positions += fmt::format("{}{}: {} to {} of {}", positions.empty() ? "" : "; ", i + 1,
+                                 c.paired.accepted_control[i], c.paired.accepted_treated[i], c.paired.at_risk[i]);
+    }
+    line(out, "by position", positions);
+    if (c.control.lane_cycles > 0) line(out, "survival", c.survival_refused);
+    if (c.population) {
+        line(out, "population",
+             fmt::format("{} prompts: {:+.4g} retained a cycle, 95 % interval {:.4g} to {:.4g}, detectable "
+                         "from {:.4g}",
+                         c.population->prompts, c.population->difference, c.population->low, c.population->high,
+                         c.population->minimum_detectable));
+    } else if (c.pairs.matched > 0) {
+        line(out, "population", "no claim: " + c.population_refused);
+    }
+}
+
+void write_drift(std::string& out, std::string_view label, const RowDrift& drift) {
+    if (drift.rows == 0) return;
+    std::string text = fmt::format("{} of {} rows differ", drift.rows_different, drift.rows);
+    if (drift.max_relative_l2 && drift.rows_different > 0) {
+        text += fmt::format(", relative L2 at most {:.6g} (cycle {}, row {})", *drift.max_relative_l2, drift.cycle,
+                            drift.row);
+    }
+    if (drift.rows_input_differs > 0) text += fmt::format("; {} not compared: input differs", drift.rows_input_differs);
+    line(out, label, text);
+}
+
+}  // namespace
+
+std::string report_text(const Comparison& c) {
+    std::string out;
+    line(out, "verdict", fmt::format("{} (level {})", verdict_name(c.verdict), c.level));
+    line(out, "why", c.why);
+    line(out, "corrupt", c.corruption);
+    for (const Refusal& refusal : c.refusals) {
+        line(out, "differs",
+             fmt::format("{}: control {}, treated {}", refusal.field, refusal.control, refusal.treated));
+    }
+    line(out, "changed", changed_text(c));
+    write_first(out, c);
+    if (c.verdict != Verdict::corrupt && c.verdict != Verdict::not_comparable) {
+        line(out, "pairs",
+             fmt::format("{} matched, {} of them differ; unmatched: {} control, {} treated", c.pairs.matched,
+                         c.pairs.differing, c.pairs.unmatched_control, c.pairs.unmatched_treated));
+        line(out, "", reasons_text(c.pairs.control));
+        line(out, "", reasons_text(c.pairs.treated));
+        write_armed(out, c.armed);
+        write_acceptance(out, c);
+        write_drift(out, "draft rows", c.draft_drift);
+        write_drift(out, "target rows", c.target_drift);
+        if (c.flips.total > 0) {
+            line(out, "flips",
+                 fmt::format("{}, {} of them near-ties{}", c.flips.total, c.flips.near_ties,
+                             c.flips.largest_margin
+                                 ? fmt::format(", largest control margin {:.6g}", *c.flips.largest_margin)
+                                 : ""));
+        }
+        line(out, "cause", c.drift_explained_by);
+    }
+    for (const std::string& declared : c.declared) line(out, "declared", declared);
+    for (const std::string& warning : c.warnings) line(out, "warning", warning);
+    for (const std::string& note : c.notes) line(out, "note", note);
+    line(out, "next", c.next_step);
+    return out;
+}
+
+}  // namespace draftprobe
