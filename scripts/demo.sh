@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 draftprobe=build/release/src/draftprobe
 out=demo-out
 fault=context-shift=32
-args=(--target models/mini-dense-mlx4 --draft models/mini-dense-draft --prompt models/prompts/snapshot.cc.txt
-  --prefix-tokens 2400 --cycles 16)
+args=(--target models/mini-dense-mlx4 --draft models/mini-dense-draft --prompt models/prompts/draft_forward.cc.txt
+  --prefix-tokens 2560 --cycles 16)
 rm -rf "$out.new" && mkdir -p "$out.new"
 
 echo "== healthy restore: the prefix goes through a snapshot into a lane that another request used before"

@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 run() {
   "$draftprobe" probe --target models/mini-dense-mlx4 --draft models/mini-dense-draft \
-    --prompt models/prompts/snapshot.cc.txt --prefix-tokens 2400 --cycles 4 --out "$work/out" >/dev/null 2>&1
+    --prompt models/prompts/draft_forward.cc.txt --prefix-tokens 2560 --cycles 4 --out "$work/out" >/dev/null 2>&1
 }
 start=$(date +%s%N)
 run || { echo "kill test: an undisturbed run failed with exit $?" >&2; exit 1; }

@@ -33,4 +33,4 @@ scripts/kill_test.sh build/release
 
 echo "== real size: 8256 tokens, both arms, 16 cycles"
 build/release/src/draftprobe bench probe --target models/mini-dense-mlx4 --draft models/mini-dense-draft \
-  --prompt models/prompts/long.txt --prefix-tokens 8000 --cycles 16 --repeats 1
+  --prompt models/prompts/long.cc.txt --prefix-tokens 8000 --cycles 16 --repeats 1

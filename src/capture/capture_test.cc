@@ -207,6 +207,19 @@ TEST_F(CaptureFiles, WriterRefusesBrokenStepsAndLeavesNothing) {
     EXPECT_TRUE(fs::is_empty(directory_.path()));
 }
 
+TEST_F(CaptureFiles, WriterStopsAtTheFirstFailedStep) {
+    fixture::Options options;
+    options.level = 1;
+    fixture::ArmData data = fixture::make_arm(Arm::fresh, options);
+    Result<CaptureWriter> writer = CaptureWriter::create(directory_ / "stopped", false, data.shape);
+    ASSERT_TRUE(writer.ok());
+    StepRecord bad = data.steps[0];
+    bad.accepted = 7;
+    EXPECT_FALSE(writer->add_step(bad).ok());
+    EXPECT_EQ(writer->add_step(data.steps[0]).code(), StatusCode::internal);
+    EXPECT_EQ(writer->finish(data.header).status().code(), StatusCode::internal);
+}
+
 TEST_F(CaptureFiles, WriterKeepsAnExistingCaptureUnlessForced) {
     const fixture::ArmData data = fixture::make_arm(Arm::fresh);
     write(data);

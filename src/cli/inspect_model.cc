@@ -6,6 +6,7 @@
 
 #include "base/json_writer.h"
 #include "cli/inspect.h"
+#include "decode/engine_core.h"
 #include "formats/checkpoint.h"
 #include "formats/model_config.h"
 #include "state/shape.h"
@@ -77,20 +78,7 @@ void write_quantisation(JsonWriter& json, const std::optional<QuantisationConfig
 }
 
 state::StateShape target_shape(const TargetConfig& target, state::KvFormat kv) {
-    state::StateShape shape;
-    for (const LayerKind kind : target.layer_kinds) {
-        (kind == LayerKind::full_attention ? shape.attention_layers : shape.delta_layers) += 1;
-    }
-    shape.kv_heads = size(target.kv_heads);
-    shape.head_dim = size(target.head_dim);
-    shape.kv_format = kv;
-    shape.key_heads = size(target.linear_key_heads);
-    shape.value_heads = size(target.linear_value_heads);
-    shape.key_dim = size(target.linear_key_dim);
-    shape.value_dim = size(target.linear_value_dim);
-    shape.conv_rows = size(target.conv_kernel - 1);
-    shape.conv_channels = size(target.conv_channels());
-    return shape;
+    return decode::target_state_shape(target, kv, state::RowFormat::bf16);
 }
 
 // One recurrent cell of all delta layers; a lane has two.

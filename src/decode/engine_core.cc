@@ -17,37 +17,27 @@ std::string_view cut_name(Cut cut) {
 }
 
 namespace {
+std::size_t size(std::int64_t dimension) { return static_cast<std::size_t>(dimension); }
+}  // namespace
 
-state::StateShape make_shape(const ModelPair& models, const EngineSettings& settings, std::size_t window) {
-    const TargetConfig& target = models.target->config();
+state::StateShape target_state_shape(const TargetConfig& target, state::KvFormat kv_format,
+                                     state::RowFormat row_format) {
     state::StateShape shape;
-    const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
     for (const LayerKind kind : target.layer_kinds) {
         (kind == LayerKind::full_attention ? shape.attention_layers : shape.delta_layers) += 1;
     }
     shape.kv_heads = size(target.kv_heads);
     shape.head_dim = size(target.head_dim);
-    shape.kv_format = settings.kv_format;
+    shape.kv_format = kv_format;
     shape.key_heads = size(target.linear_key_heads);
     shape.value_heads = size(target.linear_value_heads);
     shape.key_dim = size(target.linear_key_dim);
     shape.value_dim = size(target.linear_value_dim);
     shape.conv_rows = size(target.conv_kernel - 1);
     shape.conv_channels = size(target.conv_channels());
-    shape.row_format = settings.row_format;
-    shape.max_tokens = settings.max_tokens;
-    if (models.draft != nullptr) {
-        const DraftConfig& draft = models.draft->config();
-        shape.draft_layers = size(draft.layers);
-        shape.draft_kv_heads = size(draft.kv_heads);
-        shape.draft_head_dim = size(draft.head_dim);
-        shape.hidden = size(draft.hidden);
-        shape.context_capacity = std::max<std::size_t>(1, std::min(window - 1, settings.max_tokens));
-    }
+    shape.row_format = row_format;
     return shape;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(ModelPair models, const EngineSettings& settings) {
     if (settings.lanes < 1 || settings.max_tokens == 0 || settings.chunk_tokens == 0) {
@@ -70,7 +60,16 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(ModelPair models, const E
     options.threads = settings.threads;
     DP_ASSIGN_OR_RETURN(core->compute_, numerics::Compute::create(options));
     core->models_ = std::move(models);
-    core->shape_ = make_shape(core->models_, core->settings_, core->window_);
+    core->shape_ = target_state_shape(core->models_.target->config(), settings.kv_format, settings.row_format);
+    core->shape_.max_tokens = settings.max_tokens;
+    if (core->models_.draft != nullptr) {
+        const DraftConfig& draft = core->models_.draft->config();
+        core->shape_.draft_layers = size(draft.layers);
+        core->shape_.draft_kv_heads = size(draft.kv_heads);
+        core->shape_.draft_head_dim = size(draft.head_dim);
+        core->shape_.hidden = size(draft.hidden);
+        core->shape_.context_capacity = std::max<std::size_t>(1, std::min(core->window_ - 1, settings.max_tokens));
+    }
     std::vector<std::int64_t> taps;
     if (core->models_.draft != nullptr) taps = core->models_.draft->config().taps;
     core->target_forward_ =

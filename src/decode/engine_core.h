@@ -53,6 +53,10 @@ struct CycleResult {
     bool finished = false;  // a stop token was emitted or the limit is reached
 };
 
+// The target's part of a lane's state shape; the draft's part and max_tokens are left 0.
+state::StateShape target_state_shape(const TargetConfig& target, state::KvFormat kv_format,
+                                     state::RowFormat row_format);
+
 class EngineCore {
 public:
     // Errors: invalid_argument for settings that make no sense, mismatch for a draft that does not fit, unsupported for

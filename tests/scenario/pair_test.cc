@@ -33,7 +33,7 @@ const Assembly& bundled_pair() {
 }
 
 std::vector<TokenId> source_file_ids(std::size_t count) {
-    auto text = read_text_file(source_path("models/prompts/snapshot.cc.txt"), 1 << 20);
+    auto text = read_text_file(source_path("models/prompts/draft_forward.cc.txt"), 1 << 20);
     EXPECT_TRUE(text.ok()) << text.status().message();
     auto ids = bundled_pair().tokenizer->encode(text.value());
     EXPECT_TRUE(ids.ok()) << ids.status().message();
