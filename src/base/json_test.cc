@@ -101,6 +101,15 @@ TEST(ParseJson, DepthLimitIsExact) {
     refusal(objects);
 }
 
+TEST(ParseJson, NumberOfValuesIsBounded) {
+    std::string text = "[0";
+    for (std::size_t i = 2; i < kMaxJsonValues; ++i) text += ",0";
+    EXPECT_TRUE(parse_json(text + "]", "t.json").ok());
+    const Status status = parse_json(text + ",0]", "t.json").status();
+    EXPECT_EQ(status.code(), StatusCode::exhausted);
+    EXPECT_THAT(status.message(), HasSubstr("more than 8000000 values"));
+}
+
 TEST(ParseJson, MessagesStayShortAndPrintable) {
     const std::string message =
         refusal("{\"" + std::string(100'000, 'k') + "\":1,\"" + std::string(100'000, 'k') + "\":2}");
@@ -155,6 +164,8 @@ TEST(JsonGet, OtherTypes) {
     EXPECT_EQ(*json_get_float(json, "f", "c"), 0.5);
     EXPECT_EQ(*json_get_float(json, "i", "c"), 2.0);
     EXPECT_FALSE(json_get_float(json, "f", "c", 0.6, 1).ok());
+    EXPECT_FALSE(json_get_float(json, "f", "c", 0, 0.4).ok());
+    EXPECT_TRUE(json_get_float(json, "f", "c", 0.5, 0.5).ok());
     EXPECT_FALSE(json_get_float(json, "s", "c").ok());
     EXPECT_EQ(*json_float_or(json, "none", "c", 1.5), 1.5);
     EXPECT_EQ(*json_get_bool(json, "b", "c"), false);

@@ -27,7 +27,6 @@ constexpr std::array<std::uint8_t, 256> kHexDigits = [] {
 }();
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_lower_hex(char c) { return kHexDigits[static_cast<unsigned char>(c)] < 16; }
 
 void append_utf8(std::string& out, std::uint32_t point) {
     if (point < 0x80) {
@@ -430,12 +429,21 @@ void JsonCursor::string(std::string& out) {
 }
 
 std::string_view JsonCursor::hex_string(std::size_t digits, bool allow_empty) {
-    const std::string_view token = plain_string();
     if (!ok()) return {};
-    bool good = token.size() == digits || (allow_empty && token.empty());
-    for (char c : token) good = good && is_lower_hex(c);
-    if (!good)
+    skip_space();
+    if (text_.size() - at_ >= digits + 2 && text_[at_] == '"' && text_[at_ + digits + 1] == '"') {
+        const std::string_view token = text_.substr(at_ + 1, digits);
+        unsigned bad = 0;
+        for (char c : token) bad |= kHexDigits[static_cast<unsigned char>(c)];
+        if (bad <= 15) {
+            at_ += digits + 2;
+            return token;
+        }
+    }
+    const std::string_view token = plain_string();
+    if (ok() && !(allow_empty && token.empty())) {
         fail(fmt::format("\"{}\"", token.substr(0, 80)), fmt::format("{} lower-case hexadecimal digits", digits));
+    }
     return ok() ? token : std::string_view();
 }
 
@@ -458,6 +466,26 @@ std::uint64_t JsonCursor::hash16() {
     }
     at_ += 18;
     return value;
+}
+
+template <typename T, typename Read>
+void JsonCursor::array(std::vector<T>& out, Read read) {
+    out.clear();
+    begin_array();
+    while (more_elements()) out.push_back(read());
+}
+
+void JsonCursor::unsigned_array(std::vector<std::uint64_t>& out) {
+    array(out, [this] { return unsigned_integer(); });
+}
+void JsonCursor::f32_array(std::vector<float>& out) {
+    array(out, [this] { return f32(); });
+}
+void JsonCursor::f64_array(std::vector<double>& out) {
+    array(out, [this] { return f64(); });
+}
+void JsonCursor::hash16_array(std::vector<std::uint64_t>& out) {
+    array(out, [this] { return hash16(); });
 }
 
 void JsonCursor::finish() {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -49,6 +50,12 @@ public:
     // The same for the 16 digits of a 64-bit hash, as its value.
     std::uint64_t hash16();
 
+    // Whole arrays: what most of a step line is.
+    void unsigned_array(std::vector<std::uint64_t>& out);
+    void f32_array(std::vector<float>& out);
+    void f64_array(std::vector<double>& out);
+    void hash16_array(std::vector<std::uint64_t>& out);
+
     // Everything was consumed; trailing white space is allowed.
     void finish();
 
@@ -69,6 +76,8 @@ private:
     bool open_value(char bracket, std::string_view expected);
     Number scan_number();
     std::string_view plain_string();
+    template <typename T, typename Read>
+    void array(std::vector<T>& out, Read read);
     template <typename T>
     T floating(std::string_view expected);
     bool append_escape(std::string& out);

@@ -51,6 +51,25 @@ TEST(JsonCursor, LongDecimalsRoundOnce) {
     EXPECT_EQ(read_f32("16777217.000000001"), 16777218.0f);
 }
 
+// Decimals of 16 digits that lie so close to the middle of two float32 that float64 puts them exactly there.
+TEST(JsonCursor, DecimalsBesideAMiddleRoundOnce) {
+    constexpr std::uint64_t kFive15 = 30517578125;
+    int found = 0;
+    for (std::uint64_t odd = (1u << 24) + 1; odd < 1u << 25; odd += 2) {
+        // The middle is odd / 2^24; times 10^15 it is odd * 5^15 / 2^9.
+        const std::uint64_t scaled = odd * kFive15;
+        const std::uint64_t rest = scaled % 512;
+        if (rest > 5 && rest < 507) continue;
+        const std::uint64_t digits = (scaled + 256) / 512;
+        const std::string text = fmt::format("{}.{:015}", digits / 1000000000000000, digits % 1000000000000000);
+        float expected = 0;
+        std::from_chars(text.data(), text.data() + text.size(), expected);
+        ASSERT_EQ(read_f32(text), expected) << text;
+        ++found;
+    }
+    EXPECT_GT(found, 1000);
+}
+
 TEST(JsonCursor, SignOfZeroAndLimits) {
     EXPECT_TRUE(std::signbit(read_f32("-0.0")));
     EXPECT_FALSE(std::signbit(read_f32("0")));

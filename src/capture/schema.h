@@ -146,22 +146,29 @@ public:
         in_.fail(fmt::format("\"{}\"", scratch_), fmt::format("one of {}", fmt::join(names, ", ")));
     }
     void words(std::string_view key, std::vector<std::uint64_t>& values) {
-        array(key, values, [&] { return in_.unsigned_integer(); });
+        expect(key);
+        in_.unsigned_array(values);
     }
     void floats(std::string_view key, std::vector<float>& values) {
-        array(key, values, [&] { return in_.f32(); });
+        expect(key);
+        in_.f32_array(values);
     }
     void doubles(std::string_view key, std::vector<double>& values) {
-        array(key, values, [&] { return in_.f64(); });
+        expect(key);
+        in_.f64_array(values);
     }
     void texts(std::string_view key, std::vector<std::string>& values) {
-        array(key, values, [&] {
+        expect(key);
+        in_.begin_array();
+        values.clear();
+        while (in_.more_elements()) {
             in_.string(scratch_);
-            return scratch_;
-        });
+            values.push_back(scratch_);
+        }
     }
     void hashes(std::string_view key, std::vector<std::uint64_t>& values) {
-        array(key, values, [&] { return in_.hash16(); });
+        expect(key);
+        in_.hash16_array(values);
     }
 
 private:
@@ -175,13 +182,6 @@ private:
             return;
         }
         in_.take_key();
-    }
-    template <typename T, typename Read>
-    void array(std::string_view key, std::vector<T>& values, Read read) {
-        expect(key);
-        in_.begin_array();
-        values.clear();
-        while (in_.more_elements()) values.push_back(read());
     }
 
     JsonCursor& in_;

@@ -416,6 +416,21 @@ TEST_F(Compare, GapAfterTheBoundaryIsNotRestored) {
     EXPECT_THAT(c.why, HasSubstr("[192, 200) were neither restored nor computed"));
 }
 
+// D5: the suffix is fed with a part of the prefix again, or a chunk twice.
+TEST_F(Compare, RepeatedPositionsAreNamed) {
+    ForwardCall again = treated_.header.schedule.back();
+    again.start += 16;
+    again.rows = 8;
+    treated_.header.schedule.push_back(again);
+    Comparison c = run(control_, treated_);
+    EXPECT_EQ(c.verdict, Verdict::not_restored);
+    EXPECT_THAT(c.why, HasSubstr("positions [208, 216) twice: positions repeat"));
+    control_.header.schedule.push_back(control_.header.schedule.front());
+    c = run(control_, fixture::make_arm(Arm::restored));
+    EXPECT_EQ(c.verdict, Verdict::contaminated);
+    EXPECT_THAT(c.why, HasSubstr("positions [0, 128) twice"));
+}
+
 TEST_F(Compare, ControlServedFromACacheIsContaminated) {
     control_.header.totals.rows[0] = {"r0", std::string(kTargetKv), 64, 192, 0, 0};
     Comparison c = run(control_, treated_);

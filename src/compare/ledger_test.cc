@@ -311,6 +311,7 @@ TEST(Series, StaysBoundedAndKeepsMaximaAndSums) {
     }
     const std::vector<SeriesPoint> points = series.take();
     EXPECT_LE(points.size(), Series::kPoints);
+    for (std::size_t i = 1; i + 1 < points.size(); ++i) EXPECT_EQ(points[i].pairs, points[0].pairs);
     double worst = 0;
     std::int64_t verified = 0;
     std::int64_t pairs = 0;

@@ -246,6 +246,22 @@ TEST(Checkpoint, AffineModule) {
     EXPECT_THAT(checkpoint.require("lm_head.weight", Shape{5, 8}).status().message(), HasSubstr("is quantised"));
 }
 
+TEST(Checkpoint, AlignedWordsAreNotCopied) {
+    for (const bool aligned : {true, false}) {
+        Directory dir(kQuantised);
+        dir.bf16("norm.weight", {4}).bf16("pad", {aligned ? 2u : 1u}).affine("m", 2, 64, 4).write();
+        const auto checkpoint = dir.open();
+        ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+        auto made = checkpoint->affine("m", Shape{2, 64});
+        ASSERT_TRUE(made.ok());
+        const AffineTensor tensor = std::move(made).value();
+        EXPECT_EQ(tensor.copied_words.empty(), aligned);
+        const bool in_map = static_cast<const void*>(tensor.words.data()) == checkpoint->find("m.weight")->bytes.data();
+        EXPECT_EQ(in_map, aligned);
+        EXPECT_EQ(tensor.words.size(), 16u);
+    }
+}
+
 TEST(Checkpoint, AffineStacksAndOtherBits) {
     for (const std::uint64_t bits : {2, 3, 4, 5, 6, 8}) {
         Directory dir(Json{{"quantization", {{"bits", bits}}}});
@@ -274,7 +290,8 @@ TEST(Checkpoint, AffineContradictions) {
                 HasSubstr("no \"quantization\""));
     Json off = kQuantised;
     off["quantization"]["m"] = false;
-    refusal(StatusCode::mismatch, off, [](Directory& d) { d.affine("m", 2, 64, 4); });
+    EXPECT_THAT(refusal(StatusCode::mismatch, off, [](Directory& d) { d.affine("m", 2, 64, 4); }),
+                HasSubstr("says that it is not"));
     Json on = kQuantised;
     on["quantization"]["m"] = {{"bits", 8}, {"group_size", 64}};
     EXPECT_THAT(refusal(StatusCode::mismatch, on,

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <limits>
 
+#include "numerics/cpu/kernel_set.h"
+
 namespace draftprobe::numerics {
 
 namespace {
@@ -17,6 +19,42 @@ struct Scratch {
     AlignedVector<float> values;
     std::vector<float> maxima;
     std::vector<float> sums;
+};
+
+// Collects queries that see the same keys of one page and hands them on four at a time.
+class PageBatch {
+public:
+    PageBatch(const Compute& compute, const Scratch& page, float scale, std::size_t d)
+        : kernels_(isa_kernels(compute.options().isa)), page_(page), scale_(scale), d_(d) {}
+
+    void add(int begin, int end, const float* q, float* running_max, float* running_sum, float* out) {
+        if (count_ > 0 && (begin != begin_ || end != end_)) flush();
+        begin_ = begin;
+        end_ = end;
+        queries_.q[count_] = q;
+        queries_.running_max[count_] = running_max;
+        queries_.running_sum[count_] = running_sum;
+        queries_.out[count_] = out;
+        if (++count_ < 4) return;
+        kernels_.attention_page4(queries_, page_.keys_t.data(), page_.values.data(), begin_, end_, scale_, d_);
+        count_ = 0;
+    }
+    void flush() {
+        for (int i = 0; i < count_; ++i)
+            kernels_.ops.attention_page(queries_.q[i], page_.keys_t.data(), page_.values.data(), begin_, end_, scale_,
+                                        d_, queries_.running_max[i], queries_.running_sum[i], queries_.out[i]);
+        count_ = 0;
+    }
+
+private:
+    const IsaKernels& kernels_;
+    const Scratch& page_;
+    float scale_;
+    std::size_t d_;
+    int begin_ = 0;
+    int end_ = 0;
+    int count_ = 0;
+    AttentionQueries queries_{};
 };
 
 void attend_block(const Compute& compute, const KeySource& source, const AttendArgs& args, int kv_head,
@@ -44,6 +82,7 @@ void attend_block(const Compute& compute, const KeySource& source, const AttendA
 
     for (Position page = first / kPageTokens; page <= last / kPageTokens; ++page) {
         const Position page_start = page * kPageTokens;
+        PageBatch batch(compute, scratch, args.scale, d);
         bool loaded = false;
         for (std::size_t r = first_row; r < last_row; ++r) {
             const Position begin = std::max(args.first_visible[r] - page_start, Position{0});
@@ -54,12 +93,11 @@ void attend_block(const Compute& compute, const KeySource& source, const AttendA
             for (std::size_t h = 0; h < group; ++h) {
                 const std::size_t at = (r - first_row) * group + h;
                 const std::size_t offset = (first_head + h) * d;
-                compute.kernels().attention_page(args.queries.row(r) + offset, scratch.keys_t.data(),
-                                                 scratch.values.data(), static_cast<int>(begin), static_cast<int>(end),
-                                                 args.scale, d, &scratch.maxima[at], &scratch.sums[at],
-                                                 args.out.row(r) + offset);
+                batch.add(static_cast<int>(begin), static_cast<int>(end), args.queries.row(r) + offset,
+                          &scratch.maxima[at], &scratch.sums[at], args.out.row(r) + offset);
             }
         }
+        batch.flush();
     }
 
     for (std::size_t r = first_row; r < last_row; ++r)

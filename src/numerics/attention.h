@@ -1,7 +1,8 @@
 // Softmax attention of query rows over keys grouped in 32-position pages by absolute index.
 //
-// Order per (row, query head): pages ascending, online softmax as Kernels::attention_page states, then out[d] / running_sum.
-// A row's result depends on its own visible keys alone, so verify rows, prefill rows and single rows agree bit for bit.
+// Order per (row, query head): pages ascending, online softmax as Kernels::attention_page states, then out[d] /
+// running_sum. A row's result depends on its own visible keys alone, so verify rows, prefill rows and single rows agree
+// bit for bit.
 #pragma once
 
 #include <span>
@@ -23,7 +24,7 @@ struct AttendArgs {
     ConstRows queries;  // [rows, q_heads * head_dim], normalised and rotated
     Rows out;           // [rows, q_heads * head_dim]
     int q_heads = 0;
-    int kv_heads = 0;   // q_heads % kv_heads == 0; query head h uses KV head h / (q_heads / kv_heads)
+    int kv_heads = 0;  // q_heads % kv_heads == 0; query head h uses KV head h / (q_heads / kv_heads)
     int head_dim = 0;
     float scale = 0;
     // Per row: the inclusive range of visible positions; first <= last.

@@ -30,10 +30,13 @@ public:
         }
         for (Position j = 0; j < kPageTokens; ++j) {
             const Position position = page * kPageTokens + j;
-            const bool written = position >= first_written && position < std::min(positions_, end_written);
+            const bool exists = position < positions_;
+            const bool written = exists && position >= first_written && position < end_written;
             for (std::size_t i = 0; i < d_; ++i) {
-                keys_t[i * kPageTokens + static_cast<std::size_t>(j)] = written ? key(kv_head, position)[i] : kNan;
-                values[static_cast<std::size_t>(j) * d_ + i] = written ? value(kv_head, position)[i] : kNan;
+                keys_t[i * kPageTokens + static_cast<std::size_t>(j)] =
+                    written || (exists && !nan_keys) ? key(kv_head, position)[i] : kNan;
+                values[static_cast<std::size_t>(j) * d_ + i] =
+                    written || (exists && !nan_values) ? value(kv_head, position)[i] : kNan;
             }
         }
     }
@@ -47,6 +50,8 @@ public:
 
     Position first_written = 0;
     Position end_written = std::numeric_limits<Position>::max();
+    bool nan_keys = true;  // what unwritten entries poison
+    bool nan_values = true;
 
 private:
     Position positions_;
@@ -131,7 +136,8 @@ std::vector<float> model(const TestSource& source, const Case& c) {
                     out[i] = out[i] * shrink;
                     for (int j = 0; j < 32; ++j) {
                         const Position at = page * 32 + j;
-                        if (at >= c.first[r] && at <= c.last[r]) out[i] = std::fma(p[j], source.value(kv, at)[i], out[i]);
+                        if (at >= c.first[r] && at <= c.last[r])
+                            out[i] = std::fma(p[j], source.value(kv, at)[i], out[i]);
                     }
                 }
             }
@@ -166,10 +172,12 @@ TEST_P(AttentionTest, equals_the_model) {
         Position start, window;
         std::size_t rows;
     };
-    for (const Shape s : {Shape{4, 2, 64, 0, kNoWindow, 40}, Shape{1, 1, 16, 31, kNoWindow, 3}, Shape{6, 2, 128, 95, 50, 9},
-                          Shape{2, 1, 40, 200, kNoWindow, 1}, Shape{3, 3, 256, 63, 33, 5}, Shape{2, 2, 7, 10, 4, 60}}) {
+    for (const Shape s :
+         {Shape{4, 2, 64, 0, kNoWindow, 40}, Shape{1, 1, 16, 31, kNoWindow, 3}, Shape{6, 2, 128, 95, 50, 9},
+          Shape{2, 1, 40, 200, kNoWindow, 1}, Shape{3, 3, 256, 63, 33, 5}, Shape{2, 2, 7, 10, 4, 60}}) {
         Random random(41);
-        const TestSource source(s.start + static_cast<Position>(s.rows), s.kv_heads, static_cast<std::size_t>(s.d), random);
+        const TestSource source(s.start + static_cast<Position>(s.rows), s.kv_heads, static_cast<std::size_t>(s.d),
+                                random);
         const Case c = causal(s.q_heads, s.kv_heads, s.d, s.start, s.rows, s.window, random);
         ASSERT_TRUE(bits_equal(run(*compute(2), source, c), model(source, c))) << "d " << s.d << " start " << s.start;
     }
@@ -223,8 +231,11 @@ TEST_P(AttentionTest, a_visible_nan_is_seen) {
     TestSource source(100, 1, 16, random);
     const Case c = causal(1, 1, 16, 90, 1, kNoWindow, random);
     source.end_written = 90;  // position 90 itself reads NaN
-    const std::vector<float> y = run(*compute(1), source, c);
-    for (const float v : y) ASSERT_TRUE(std::isnan(v));
+    for (const bool keys : {true, false}) {
+        source.nan_keys = keys;
+        source.nan_values = !keys;
+        for (const float v : run(*compute(1), source, c)) ASSERT_TRUE(std::isnan(v)) << (keys ? "key" : "value");
+    }
 }
 
 TEST_P(AttentionTest, loads_only_pages_that_a_row_sees) {
@@ -268,7 +279,8 @@ TEST_P(AttentionTest, within_its_bound_of_double) {
                     exact += s[p] / sum * source.value(0, static_cast<Position>(p))[i];
                     magnitude += s[p] / sum * std::fabs(source.value(0, static_cast<Position>(p))[i]);
                 }
-                // Scores err by 66 steps of their terms, weights by that plus exp and one rescale per page, twice for the sum.
+                // Scores err by 66 steps of their terms, weights by that plus exp and one rescale per page, twice for
+                // the sum.
                 const double bound = 2 * (66 * score_terms + 4 + 4 * 10) * kEps * magnitude + 300 * kEps * magnitude;
                 ASSERT_TRUE(within(y[r * c.width() + h * 64 + i], exact, bound)) << r << " " << i;
             }

@@ -17,19 +17,8 @@ namespace draftprobe::numerics {
 
 namespace {
 
-const IsaKernels& isa_kernels(Isa isa) {
-    switch (isa) {
-        case Isa::portable: return kPortableKernels;
-        case Isa::avx2: return kAvx2Kernels;
-        case Isa::avx512: return kAvx512Kernels;
-    }
-    return kPortableKernels;
-}
-
 // Rows whose activations are packed at once: bounds the scratch at prefill and keeps a pass over the weights worth it.
 constexpr std::size_t kPassRows = 256;
-// Multiply-adds below which waking the pool costs more than it saves.
-constexpr std::size_t kInlineWork = std::size_t{1} << 17;
 // Packed weight bytes one task keeps in its second-level cache while it visits every row block.
 constexpr std::size_t kTaskBytes = 192 * 1024;
 // Tasks per thread, so that threads which start late or are preempted cost little.
@@ -69,6 +58,15 @@ void grow(AlignedVector<T>& buffer, std::size_t n) {
 }
 
 }  // namespace
+
+const IsaKernels& isa_kernels(Isa isa) {
+    switch (isa) {
+        case Isa::portable: return kPortableKernels;
+        case Isa::avx2: return kAvx2Kernels;
+        case Isa::avx512: return kAvx512Kernels;
+    }
+    return kPortableKernels;
+}
 
 std::string_view isa_name(Isa isa) {
     switch (isa) {
@@ -162,7 +160,7 @@ void Compute::matmul(const Matrix& w, ConstRows x, Rows out) const {
     std::size_t task_panels = std::clamp<std::size_t>(panels / wanted, 1, task_limit);
     if (task_panels >= kPanelStep) task_panels -= task_panels % kPanelStep;
     const std::size_t tasks = (panels + task_panels - 1) / task_panels;
-    const bool inline_work = options_.threads == 1 || x.rows * w.out() * in < kInlineWork;
+    const bool inline_work = options_.threads == 1 || x.rows * w.out() * in < isa.inline_work;
     const auto loop = [&](std::size_t count, const auto& body) {
         if (!inline_work) return parallel_for(count, body);
         for (std::size_t i = 0; i < count; ++i) body(i);
@@ -190,7 +188,8 @@ void Compute::matmul(const Matrix& w, ConstRows x, Rows out) const {
                 isa.pack_i8(source, x.stride, block.rows, in, s.xq.data() + block.first * in / 4,
                             s.scales.data() + block.first * groups, sums);
             else
-                isa.pack_f32(source, x.stride, block.rows, in, in_place ? nullptr : s.x.data() + block.first * in, sums);
+                isa.pack_f32(source, x.stride, block.rows, in, in_place ? nullptr : s.x.data() + block.first * in,
+                             sums);
         });
 
         loop(tasks, [&](std::size_t task) {

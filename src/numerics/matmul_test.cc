@@ -1,5 +1,5 @@
-// Matrix products: layout, bits against the scalar model for every kind, width, thread count and instruction set, values
-// against double and exact integers.
+// Matrix products: layout, bits against the scalar model for every kind, width, thread count and instruction set,
+// values against double and exact integers.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,7 +12,8 @@ namespace {
 
 using namespace testing_support;
 
-const std::vector<WeightKind> kEveryKind = {WeightKind::f32, WeightKind::bf16, WeightKind::affine4, WeightKind::affine8};
+const std::vector<WeightKind> kEveryKind = {WeightKind::f32, WeightKind::bf16, WeightKind::affine4,
+                                            WeightKind::affine8};
 
 bool affine(WeightKind kind) { return kind == WeightKind::affine4 || kind == WeightKind::affine8; }
 
@@ -20,9 +21,9 @@ bool affine(WeightKind kind) { return kind == WeightKind::affine4 || kind == Wei
 struct Source {
     WeightKind kind;
     std::size_t out, in;
-    std::vector<std::uint32_t> codes;  // [out][in], affine
-    std::vector<float> scales, biases; // [out][in/64], affine
-    std::vector<float> dense;          // [out][in]; for bf16 already rounded
+    std::vector<std::uint32_t> codes;   // [out][in], affine
+    std::vector<float> scales, biases;  // [out][in/64], affine
+    std::vector<float> dense;           // [out][in]; for bf16 already rounded
 
     Matrix matrix() const {
         if (kind == WeightKind::f32) return Matrix::from_f32(dense, out, in);
@@ -46,7 +47,8 @@ Source make_source(WeightKind kind, std::size_t out, std::size_t in, Random& ran
     Source s{kind, out, in, {}, {}, {}, {}};
     if (affine(kind)) {
         const std::uint64_t top = kind == WeightKind::affine4 ? 16 : 256;
-        for (std::size_t i = 0; i < out * in; ++i) s.codes.push_back(static_cast<std::uint32_t>((random.next() >> 32) % top));
+        for (std::size_t i = 0; i < out * in; ++i)
+            s.codes.push_back(static_cast<std::uint32_t>((random.next() >> 32) % top));
         s.scales = random.floats(out * in / 64, 0.25f);  // both signs
         s.biases = random.floats(out * in / 64);
         return s;
@@ -147,8 +149,8 @@ TEST_P(MatmulTest, equals_the_model_at_every_width_and_thread_count) {
                     const std::vector<float> some(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(rows * kIn));
                     const std::vector<float> y = product(*compute, w, some, rows);
                     ASSERT_TRUE(bits_equal(y.data(), model.data(), rows * kOut))
-                        << "kind " << static_cast<int>(kind) << " class " << numerics_class_name(cls) << " rows " << rows
-                        << " threads " << threads;
+                        << "kind " << static_cast<int>(kind) << " class " << numerics_class_name(cls) << " rows "
+                        << rows << " threads " << threads;
                 }
             }
         }
@@ -159,10 +161,9 @@ TEST_P(MatmulTest, equals_the_model_at_every_edge) {
         for (const NumericsClass cls : {NumericsClass::f32, NumericsClass::i8dot}) {
             if (cls == NumericsClass::i8dot && !affine(kind)) continue;
             const auto compute = make_compute(GetParam(), cls, 1);
-            const std::vector<std::size_t> ins = affine(kind)
-                                                     ? std::vector<std::size_t>{64, 128, 192, 320}
-                                                     : std::vector<std::size_t>{1, 2, 15, 31, 32, 33, 63, 64, 65, 95, 96, 97,
-                                                                                127, 128, 130};
+            const std::vector<std::size_t> ins =
+                affine(kind) ? std::vector<std::size_t>{64, 128, 192, 320}
+                             : std::vector<std::size_t>{1, 2, 15, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 130};
             for (const std::size_t in : ins)
                 for (const std::size_t out : {1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 100}) {
                     Random random(in * 1000 + out);
@@ -284,19 +285,24 @@ TEST_P(MatmulTest, i8dot_integer_sums_are_exact) {
                 Source s{kind, 16, 64, {}, std::vector<float>(16, 1.0f), std::vector<float>(16, 0.0f), {}};
                 Random random(static_cast<std::uint64_t>(pattern));
                 for (std::size_t i = 0; i < 16 * 64; ++i)
-                    s.codes.push_back(pattern < 3 ? top : static_cast<std::uint32_t>((random.next() >> 32) % (top + 1)));
+                    s.codes.push_back(pattern < 3 ? top
+                                                  : static_cast<std::uint32_t>((random.next() >> 32) % (top + 1)));
                 std::vector<float> x(rows * 64);
                 for (std::size_t i = 0; i < x.size(); ++i) {
                     const float sign = i % 2 == 0 ? 1.0f : -1.0f;
-                    x[i] = pattern == 0 ? 127.0f : pattern == 1 ? -127.0f : pattern == 2 ? 127.0f * sign
-                           : i % 64 == 0 ? 127.0f : static_cast<float>(static_cast<int>((random.next() >> 32) % 255) - 127);
+                    x[i] = pattern == 0   ? 127.0f
+                           : pattern == 1 ? -127.0f
+                           : pattern == 2 ? 127.0f * sign
+                           : i % 64 == 0  ? 127.0f
+                                          : static_cast<float>(static_cast<int>((random.next() >> 32) % 255) - 127);
                 }
                 const std::vector<float> y = product(*compute, s.matrix(), x, rows);
                 for (std::size_t r = 0; r < rows; ++r)
                     for (std::size_t o = 0; o < 16; ++o) {
                         std::int64_t exact = 0;
                         for (std::size_t c = 0; c < 64; ++c)
-                            exact += static_cast<std::int64_t>(s.codes[o * 64 + c]) * static_cast<std::int64_t>(x[r * 64 + c]);
+                            exact += static_cast<std::int64_t>(s.codes[o * 64 + c]) *
+                                     static_cast<std::int64_t>(x[r * 64 + c]);
                         ASSERT_EQ(y[r * 16 + o], static_cast<float>(exact)) << pattern << " " << r << " " << o;
                     }
             }
@@ -348,9 +354,9 @@ TEST(Matrix, dequantises_every_row_exactly) {
                 w.dequantise_row(o, row.data());
                 for (std::size_t c = 0; c < in; ++c) {
                     const std::size_t at = o * in + c;
-                    const float expected = affine(kind)
-                                               ? std::fma(s.scales[at / 64], static_cast<float>(s.codes[at]), s.biases[at / 64])
-                                               : s.dense[at];
+                    const float expected =
+                        affine(kind) ? std::fma(s.scales[at / 64], static_cast<float>(s.codes[at]), s.biases[at / 64])
+                                     : s.dense[at];
                     ASSERT_TRUE(bits_equal(&row[c], &expected, 1)) << o << " " << c;
                 }
             }

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <span>
 #include <vector>
 
@@ -16,24 +15,28 @@
 
 namespace draftprobe::numerics {
 
-inline constexpr int kGroupColumns = 64;   // affine group, and the unit of every reduction over `in`
-inline constexpr int kPanelOutputs = 16;   // outputs per packed panel; the last panel is zero-padded
+inline constexpr int kGroupColumns = 64;  // affine group, and the unit of every reduction over `in`
+inline constexpr int kPanelOutputs = 16;  // outputs per packed panel; the last panel is zero-padded
 
 enum class WeightKind { f32, bf16, affine4, affine8 };
 
-// Puts a vector's first byte on a 64-byte boundary, so that no packed block straddles two cache lines.
+// Storage on a cache-line boundary, so that no packed block straddles two lines, and on huge pages where it is large
+// and the system grants them.
+void* allocate_packed(std::size_t bytes);
+void release_packed(void* p, std::size_t bytes);
+
 template <typename T>
-struct CacheLineAllocator {
+struct PackedAllocator {
     using value_type = T;
-    CacheLineAllocator() = default;
+    PackedAllocator() = default;
     template <typename U>
-    CacheLineAllocator(const CacheLineAllocator<U>&) {}  // NOLINT: implicit by the allocator protocol
-    T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64})); }
-    void deallocate(T* p, std::size_t) { ::operator delete(p, std::align_val_t{64}); }
-    friend bool operator==(const CacheLineAllocator&, const CacheLineAllocator&) { return true; }
+    PackedAllocator(const PackedAllocator<U>&) {}  // NOLINT: implicit by the allocator protocol
+    T* allocate(std::size_t n) { return static_cast<T*>(allocate_packed(n * sizeof(T))); }
+    void deallocate(T* p, std::size_t n) { release_packed(p, n * sizeof(T)); }
+    friend bool operator==(const PackedAllocator&, const PackedAllocator&) { return true; }
 };
 template <typename T>
-using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
+using AlignedVector = std::vector<T, PackedAllocator<T>>;
 
 // MLX affine parts of one matrix. weight: packed little-endian words, row-major [out, in*bits/32];
 // scales, biases: float32 [out, in/64] (already widened from the stored dtype; widening is exact).

@@ -27,8 +27,8 @@ double power_of_two(std::int64_t exponent) {
     return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
 }
 
-// Taylor series with first dropped term below 1e-16 of the result for |r| <= pi/4. Coefficients are the correctly rounded
-// quotients of two exact doubles (every factorial up to 18! is exact).
+// Taylor series with first dropped term below 1e-16 of the result for |r| <= pi/4. Coefficients are the correctly
+// rounded quotients of two exact doubles (every factorial up to 18! is exact).
 double sin_reduced(double r) {
     const double z = r * r;
     double p = -1.0 / 1307674368000.0;
@@ -72,8 +72,7 @@ float exp_f32(float x) {
     p = std::fma(p, r, k::kC2);
     p = std::fma(p, r, 1.0f);
     p = std::fma(p, r, 1.0f);
-    const std::uint32_t steps =
-        std::bit_cast<std::uint32_t>(t) - std::bit_cast<std::uint32_t>(k::kRoundMagic);
+    const std::uint32_t steps = std::bit_cast<std::uint32_t>(t) - std::bit_cast<std::uint32_t>(k::kRoundMagic);
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + (steps << 23));
 }
 
@@ -163,10 +162,22 @@ void sincos_f32(float angle, float* sin_out, float* cos_out) {
     const double s = sin_reduced(r);
     const double c = cos_reduced(r);
     switch (static_cast<std::int64_t>(n) & 3) {
-        case 0: *sin_out = static_cast<float>(s); *cos_out = static_cast<float>(c); return;
-        case 1: *sin_out = static_cast<float>(c); *cos_out = static_cast<float>(-s); return;
-        case 2: *sin_out = static_cast<float>(-s); *cos_out = static_cast<float>(-c); return;
-        default: *sin_out = static_cast<float>(-c); *cos_out = static_cast<float>(s); return;
+        case 0:
+            *sin_out = static_cast<float>(s);
+            *cos_out = static_cast<float>(c);
+            return;
+        case 1:
+            *sin_out = static_cast<float>(c);
+            *cos_out = static_cast<float>(-s);
+            return;
+        case 2:
+            *sin_out = static_cast<float>(-s);
+            *cos_out = static_cast<float>(-c);
+            return;
+        default:
+            *sin_out = static_cast<float>(-c);
+            *cos_out = static_cast<float>(s);
+            return;
     }
 }
 

@@ -8,8 +8,8 @@
 namespace draftprobe::numerics {
 
 // e^x in float32 arithmetic: Cody-Waite reduction by ln 2, polynomial with fma, exponent by integer add.
-// exp_f32(-inf) = 0, overflow gives +inf, results below the normal range flush to 0 exactly. Relative error at most 2 ulp.
-// Kernels vectorise exactly this sequence, lane by lane.
+// exp_f32(-inf) = 0, overflow gives +inf, results below the normal range flush to 0 exactly. Relative error at most 2
+// ulp. Kernels vectorise exactly this sequence, lane by lane.
 float exp_f32(float x);
 
 // 1 / (1 + exp_f32(-x)).

@@ -9,8 +9,8 @@
 
 #include "numerics/test_support.h"
 
-// References come from the C library in double or long double. The x87 long double has 64 bits of mantissa, so its error
-// is far below every bound here.
+// References come from the C library in double or long double. The x87 long double has 64 bits of mantissa, so its
+// error is far below every bound here.
 
 namespace draftprobe::numerics {
 namespace {

@@ -1,7 +1,9 @@
-// Shared by the numerics tests: inputs, buffers with guarded margins, bit comparison, and scalar models of the contract.
+// Shared by the numerics tests: inputs, buffers with guarded margins, bit comparison, and scalar models of the
+// contract.
 //
-// A model is the operator spelled out in plain loops with std::fma, in exactly the order the header comment states. Every
-// instruction set must equal its model bit for bit; separately, results must lie within c * eps * sum|terms| of double.
+// A model is the operator spelled out in plain loops with std::fma, in exactly the order the header comment states.
+// Every instruction set must equal its model bit for bit; separately, results must lie within c * eps * sum|terms| of
+// double.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,9 +41,7 @@ public:
         return z ^ (z >> 31);
     }
     // Multiples of 2^-24 in [-limit, limit); limit a power of two keeps them exact.
-    float uniform(float limit = 1.0f) {
-        return (static_cast<float>(next() >> 40) * 0x1p-23f - 1.0f) * limit;
-    }
+    float uniform(float limit = 1.0f) { return (static_cast<float>(next() >> 40) * 0x1p-23f - 1.0f) * limit; }
     std::vector<float> floats(std::size_t n, float limit = 1.0f) {
         std::vector<float> v(n);
         for (float& x : v) x = uniform(limit);
@@ -82,8 +82,8 @@ private:
 inline ::testing::AssertionResult bits_equal(const float* a, const float* b, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i)
         if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]))
-            return ::testing::AssertionFailure() << "element " << i << " of " << n << ": " << std::hexfloat << a[i]
-                                                 << " against " << b[i];
+            return ::testing::AssertionFailure()
+                   << "element " << i << " of " << n << ": " << std::hexfloat << a[i] << " against " << b[i];
     return ::testing::AssertionSuccess();
 }
 inline ::testing::AssertionResult bits_equal(const std::vector<float>& a, const std::vector<float>& b) {
@@ -95,8 +95,8 @@ inline ::testing::AssertionResult bits_equal(const std::vector<float>& a, const 
 inline ::testing::AssertionResult within(double value, double reference, double bound) {
     const double difference = std::fabs(value - reference);
     if (!(difference <= bound))
-        return ::testing::AssertionFailure() << value << " against " << reference << ", difference " << difference
-                                             << " exceeds " << bound;
+        return ::testing::AssertionFailure()
+               << value << " against " << reference << ", difference " << difference << " exceeds " << bound;
     return ::testing::AssertionSuccess();
 }
 
@@ -131,8 +131,7 @@ protected:
 inline std::string isa_test_name(const ::testing::TestParamInfo<Isa>& tested) {
     return std::string(isa_name(tested.param));
 }
-#define DP_EVERY_ISA(suite) \
-    INSTANTIATE_TEST_SUITE_P(EveryIsa, suite, ::testing::ValuesIn(kEveryIsa), isa_test_name)
+#define DP_EVERY_ISA(suite) INSTANTIATE_TEST_SUITE_P(EveryIsa, suite, ::testing::ValuesIn(kEveryIsa), isa_test_name)
 
 // ---- scalar models ----
 

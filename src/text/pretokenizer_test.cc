@@ -105,6 +105,17 @@ TEST(PreTokenizer, RunawayPatternEndsAtTheLimit) {
     EXPECT_THAT(split.status().message(), HasSubstr("byte 0 of a text of 400"));
 }
 
+// The step limit grows with the text: a run of white space longer than the fixed part of the limit is one piece.
+TEST(PreTokenizer, LongRunsStayBelowTheLimit) {
+    const auto compiled = PreTokenizer::compile(kQwen);
+    ASSERT_TRUE(compiled.ok());
+    const std::size_t size = PreTokenizer::kMatchSteps + 2'000'000;
+    const auto split = compiled->split(std::string(size, ' ') + "x");
+    ASSERT_TRUE(split.ok()) << split.status().message();
+    ASSERT_EQ(split->size(), 2u);
+    EXPECT_EQ((*split)[0].size(), size - 1);
+}
+
 TEST(PreTokenizer, DeepPatternsAreRefusedNotRecursed) {
     EXPECT_FALSE(PreTokenizer::compile(std::string(2000, '(') + "a" + std::string(2000, ')')).ok());
 }

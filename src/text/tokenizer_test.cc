@@ -358,6 +358,15 @@ TEST(TokenizerFile, BrokenFilesAreCorrupt) {
     EXPECT_TRUE(refusal(listed).ok());
 }
 
+// Without "normalized" the library seeks special tokens in the raw text and others in the normalised text.
+TEST(TokenizerFile, AbsentNormalizedDependsOnSpecial) {
+    Json json = small_file();
+    json["added_tokens"] = Json::array({Json{{"id", 300}, {"content", "<x>"}, {"special", true}}});
+    EXPECT_TRUE(refusal(json).ok());
+    json["added_tokens"][0]["special"] = false;
+    EXPECT_EQ(refusal(json).code(), StatusCode::unsupported);
+}
+
 TEST(TokenizerFile, MissingByteIsAnErrorWhenItOccurs) {
     Json json = small_file();
     json["model"]["vocab"].erase("q");

@@ -32,11 +32,25 @@ struct MatmulBlock {
     std::size_t y_stride;
 };
 
+// Four queries that see the same keys of a page.
+struct AttentionQueries {
+    const float* q[4];
+    float* running_max[4];
+    float* running_sum[4];
+    float* out[4];
+};
+
 struct IsaKernels {
     Kernels ops;
     int max_row_block;
+    // Multiply-adds below which a product stays on the calling thread: waking the pool would cost more.
+    std::size_t inline_work;
+    // Kernels::attention_page for four queries: the same bits, each key and value loaded once.
+    void (*attention_page4)(const AttentionQueries& queries, const float* keys_t, const float* values, int begin,
+                            int end, float scale, std::size_t d);
     // Column-major copies of `rows` rows, so that the broadcasts of one column share a cache line whatever the stride.
-    // packed may be null (one row is its own packed form), and so may sums: per group, (chain of adds over columns 0..31) + (chain over 32..63), each from 0.
+    // packed may be null (one row is its own packed form), and so may sums: per group, (chain of adds over columns
+    // 0..31) + (chain over 32..63), each from 0.
     void (*pack_f32)(const float* x, std::size_t stride, int rows, std::size_t in, float* packed, float* sums);
     void (*pack_i8)(const float* x, std::size_t stride, int rows, std::size_t in, std::uint32_t* packed, float* scales,
                     float* sums);
@@ -48,5 +62,7 @@ struct IsaKernels {
 extern const IsaKernels kPortableKernels;
 extern const IsaKernels kAvx2Kernels;
 extern const IsaKernels kAvx512Kernels;
+
+const IsaKernels& isa_kernels(Isa isa);
 
 }  // namespace draftprobe::numerics

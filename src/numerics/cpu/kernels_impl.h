@@ -1,9 +1,9 @@
-// Every kernel, written once over sixteen lanes and compiled once per instruction set by kernels_<isa>.cc, which defines
-// DP_SIMD_HEADER (the lanes) and DP_KERNEL_TABLE (the name of the table) first.
+// Every kernel, written once over sixteen lanes and compiled once per instruction set by kernels_<isa>.cc, which
+// defines DP_SIMD_HEADER (the lanes) and DP_KERNEL_TABLE (the name of the table) first.
 //
-// Everything here sits in an anonymous namespace and calls no function template or inline function of a shared header that
-// could be emitted out of line: the linker keeps one copy of such a function, and a copy compiled for AVX-512 would
-// then run on a CPU without it. Only the table at the end has a name outside.
+// Everything here sits in an anonymous namespace and calls no function template or inline function of a shared header
+// that could be emitted out of line: the linker keeps one copy of such a function, and a copy compiled for AVX-512
+// would then run on a CPU without it. Only the table at the end has a name outside.
 //
 // Lanes. V16: 16 floats; U16: 16 uint32; M16: 16 booleans. fma(a, b, c) = a * b + c, rounded once. max(a, b) is
 // a > b ? a : b, so its result for NaN and for zeros of either sign is fixed. tree_* reduce lane l with lane l + w for
@@ -41,9 +41,13 @@
 namespace draftprobe::numerics {
 namespace {
 
-#include DP_SIMD_HEADER
+// Weights are read once and in order, but from several panels at once, where the hardware prefetcher alone lost about
+// 15 %. Past the end of a matrix it is harmless.
+DP_INLINE void prefetch_weights(const std::uint8_t* p) { __builtin_prefetch(p + 2048); }
 
 using std::size_t;
+
+#include DP_SIMD_HEADER
 
 // ---- shared pieces ----
 
@@ -87,8 +91,8 @@ DP_INLINE void put(float* p, V16 a, int n) {
         store_n(p, a, n);
 }
 
-// acc[l] gains term(i + l) for each feature i + l < count. Lanes past the end stay as they are: an fma with zeros would turn
-// a lane of -0 into +0.
+// acc[l] gains term(i + l) for each feature i + l < count. Lanes past the end stay as they are: an fma with zeros would
+// turn a lane of -0 into +0.
 template <typename Step>
 DP_INLINE float lane_sum(size_t count, const Step& step) {
     V16 acc = set1(0.0f);
@@ -130,15 +134,13 @@ void gated_rms_norm(const float* x, const float* w, const float* z, size_t n, fl
 }
 
 void silu_mul(const float* gate, const float* up, size_t n, float* y) {
-    for_lanes(n, [&](size_t i, int m) DP_INLINE_BODY {
-        put(y + i, mul(silu16(take(gate + i, m)), take(up + i, m)), m);
-    });
+    for_lanes(n,
+              [&](size_t i, int m) DP_INLINE_BODY { put(y + i, mul(silu16(take(gate + i, m)), take(up + i, m)), m); });
 }
 
 void sigmoid_mul(const float* x, const float* gate, size_t n, float* y) {
-    for_lanes(n, [&](size_t i, int m) DP_INLINE_BODY {
-        put(y + i, mul(take(x + i, m), sigmoid16(take(gate + i, m))), m);
-    });
+    for_lanes(
+        n, [&](size_t i, int m) DP_INLINE_BODY { put(y + i, mul(take(x + i, m), sigmoid16(take(gate + i, m))), m); });
 }
 
 void add_rows(float* x, const float* y, size_t n) {
@@ -194,9 +196,8 @@ void from_bf16(const Bf16* x, size_t n, float* y) {
 void quantise_int8(const float* x, size_t n, std::int8_t* q, float* scale) {
     // Magnitudes as integers order like the floats and put infinity and NaN on top, so neither can slip through.
     U16 top = set1_u(0);
-    for_lanes(n, [&](size_t i, int m) DP_INLINE_BODY {
-        top = max_u(top, and_u(bits(take(x + i, m)), set1_u(0x7fffffff)));
-    });
+    for_lanes(
+        n, [&](size_t i, int m) DP_INLINE_BODY { top = max_u(top, and_u(bits(take(x + i, m)), set1_u(0x7fffffff))); });
     const std::uint32_t magnitude = tree_max_u(top);
     const float absmax = __builtin_bit_cast(float, magnitude);
     const float inverse = 127.0f / absmax;
@@ -309,68 +310,111 @@ void delta_step(const float* state_in, float* state_out, const float* query, con
 
 // ---- attention ----
 
-// out[v ..] = out * c, then the chain over visible keys.
-template <int B>
-DP_INLINE void weigh_values(const float* p, const float* values, int begin, int end, float c, size_t d, size_t v, int m,
-                            float* out) {
-    V16 acc[B];
-    DP_UNROLL for (int b = 0; b < B; ++b) acc[b] = mul(take(out + v + 16 * b, m), set1(c));
+// N queries against one page: each query has its own chains, so the bits are those of N separate calls, but every key
+// and value is loaded once.
+
+// score[n][32] = scale * (chain over d).
+template <int N>
+DP_INLINE void page_scores(const float* const (&q)[N], const float* keys_t, float scale, size_t d, V16 (&score)[N][2]) {
+    constexpr int kVectors = N * kLaneRegisters > 4 ? 1 : 2;  // of 16 keys, at once
+    const V16 factor = set1(scale);
+    DP_UNROLL for (int first = 0; first < 2; first += kVectors) {
+        V16 s[N][kVectors];
+        DP_UNROLL for (int n = 0; n < N; ++n) DP_UNROLL for (int v = 0; v < kVectors; ++v) s[n][v] = set1(0.0f);
+        for (size_t i = 0; i < d; ++i) {
+            V16 keys[kVectors];
+            DP_UNROLL for (int v = 0; v < kVectors; ++v) keys[v] = load(keys_t + i * 32 + 16 * (first + v));
+            DP_UNROLL for (int n = 0; n < N; ++n) {
+                const V16 qi = set1(q[n][i]);
+                DP_UNROLL for (int v = 0; v < kVectors; ++v) s[n][v] = fma(qi, keys[v], s[n][v]);
+            }
+        }
+        DP_UNROLL for (int n = 0; n < N; ++n) DP_UNROLL for (int v = 0; v < kVectors; ++v) score[n][first + v] =
+            mul(factor, s[n][v]);
+    }
+}
+
+// out[n][v ..] = out * c, then the chain over visible keys, for 16 B values.
+template <int N, int B>
+DP_INLINE void weigh_values(const float (&p)[N][32], const float (&c)[N], const float* values, int begin, int end,
+                            size_t d, size_t v, int m, float* const (&out)[N]) {
+    V16 acc[N][B];
+    DP_UNROLL for (int n = 0; n < N; ++n) DP_UNROLL for (int b = 0; b < B; ++b) acc[n][b] =
+        mul(take(out[n] + v + 16 * b, m), set1(c[n]));
     for (int j = begin; j < end; ++j) {
         const float* row = values + static_cast<size_t>(j) * d + v;
-        const V16 pj = set1(p[j]);
-        DP_UNROLL for (int b = 0; b < B; ++b) acc[b] = fma(pj, take(row + 16 * b, m), acc[b]);
+        V16 value[B];
+        DP_UNROLL for (int b = 0; b < B; ++b) value[b] = take(row + 16 * b, m);
+        DP_UNROLL for (int n = 0; n < N; ++n) {
+            const V16 pj = set1(p[n][j]);
+            DP_UNROLL for (int b = 0; b < B; ++b) acc[n][b] = fma(pj, value[b], acc[n][b]);
+        }
     }
-    DP_UNROLL for (int b = 0; b < B; ++b) put(out + v + 16 * b, acc[b], m);
+    DP_UNROLL for (int n = 0; n < N; ++n) DP_UNROLL for (int b = 0; b < B; ++b) put(out[n] + v + 16 * b, acc[n][b], m);
+}
+
+template <int N>
+DP_INLINE void attention_rows(const float* const (&q)[N], const float* keys_t, const float* values, int begin, int end,
+                              float scale, size_t d, float* const (&running_max)[N], float* const (&running_sum)[N],
+                              float* const (&out)[N]) {
+    V16 score[N][2];
+    page_scores<N>(q, keys_t, scale, d, score);
+    const M16 m0 = lanes_in(begin, end);
+    const M16 m1 = lanes_in(begin - 16, end - 16);
+    const V16 hidden = set1(-__builtin_inff());
+    float p[N][32];
+    float c[N];
+    for (int n = 0; n < N; ++n) {
+        // Selecting before any reduction keeps whatever an invisible entry holds, NaN included, out of everything
+        // below.
+        const V16 s0 = select(m0, score[n][0], hidden);
+        const V16 s1 = select(m1, score[n][1], hidden);
+        const float old_max = *running_max[n];
+        const float page_max = tree_max(max(s0, s1));
+        const float new_max = old_max > page_max ? old_max : page_max;
+        float lanes[16];
+        store(lanes, exp16(set1(old_max - new_max)));
+        c[n] = lanes[0];
+        const V16 shift = set1(new_max);
+        const V16 p0 = select(m0, exp16(sub(s0, shift)), set1(0.0f));
+        const V16 p1 = select(m1, exp16(sub(s1, shift)), set1(0.0f));
+        *running_max[n] = new_max;
+        *running_sum[n] = __builtin_fmaf(*running_sum[n], c[n], tree_sum(add(p0, p1)));
+        store(p[n], p0);
+        store(p[n] + 16, p1);
+    }
+    constexpr int kB =
+        N == 1 ? 4 / kLaneRegisters : 4 / (kLaneRegisters * kLaneRegisters);  // N B sums stay in registers
+    size_t v = 0;
+    for (; v + 16 * kB <= d; v += 16 * kB) weigh_values<N, kB>(p, c, values, begin, end, d, v, 16, out);
+    for (; v + 16 <= d; v += 16) weigh_values<N, 1>(p, c, values, begin, end, d, v, 16, out);
+    if (v < d) weigh_values<N, 1>(p, c, values, begin, end, d, v, static_cast<int>(d - v), out);
 }
 
 void attention_page(const float* q, const float* keys_t, const float* values, int begin, int end, float scale, size_t d,
                     float* running_max, float* running_sum, float* out) {
-    V16 s0 = set1(0.0f);
-    V16 s1 = set1(0.0f);
-    for (size_t i = 0; i < d; ++i) {
-        const V16 qi = set1(q[i]);
-        s0 = fma(qi, load(keys_t + i * 32), s0);
-        s1 = fma(qi, load(keys_t + i * 32 + 16), s1);
-    }
-    // Selecting before any reduction keeps whatever an invisible entry holds, NaN included, out of everything below.
-    const M16 m0 = lanes_in(begin, end);
-    const M16 m1 = lanes_in(begin - 16, end - 16);
-    const V16 hidden = set1(-__builtin_inff());
-    const V16 factor = set1(scale);
-    s0 = select(m0, mul(factor, s0), hidden);
-    s1 = select(m1, mul(factor, s1), hidden);
-    const float old_max = *running_max;
-    const float page_max = tree_max(max(s0, s1));
-    const float new_max = old_max > page_max ? old_max : page_max;
-    float lanes[16];
-    store(lanes, exp16(set1(old_max - new_max)));
-    const float c = lanes[0];
-    const V16 shift = set1(new_max);
-    const V16 p0 = select(m0, exp16(sub(s0, shift)), set1(0.0f));
-    const V16 p1 = select(m1, exp16(sub(s1, shift)), set1(0.0f));
-    *running_max = new_max;
-    *running_sum = __builtin_fmaf(*running_sum, c, tree_sum(add(p0, p1)));
-    float p[32];
-    store(p, p0);
-    store(p + 16, p1);
-    size_t v = 0;
-    for (; v + 128 <= d; v += 128) weigh_values<8>(p, values, begin, end, c, d, v, 16, out);
-    for (; v + 16 <= d; v += 16) weigh_values<1>(p, values, begin, end, c, d, v, 16, out);
-    if (v < d) weigh_values<1>(p, values, begin, end, c, d, v, static_cast<int>(d - v), out);
+    const float* const qs[1] = {q};
+    float* const maxima[1] = {running_max};
+    float* const sums[1] = {running_sum};
+    float* const outs[1] = {out};
+    attention_rows<1>(qs, keys_t, values, begin, end, scale, d, maxima, sums, outs);
+}
+
+void attention_page4(const AttentionQueries& a, const float* keys_t, const float* values, int begin, int end,
+                     float scale, size_t d) {
+    attention_rows<4>(a.q, keys_t, values, begin, end, scale, d, a.running_max, a.running_sum, a.out);
 }
 
 // ---- dot products ----
 
 float dot(const float* a, const float* b, size_t n) {
-    return lane_sum(n, [&](size_t i, int m, V16 acc) DP_INLINE_BODY {
-        return fma(take(a + i, m), take(b + i, m), acc);
-    });
+    return lane_sum(n,
+                    [&](size_t i, int m, V16 acc) DP_INLINE_BODY { return fma(take(a + i, m), take(b + i, m), acc); });
 }
 
 float dot3(const float* a, const float* b, const float* c, size_t n) {
-    return lane_sum(n, [&](size_t i, int m, V16 acc) DP_INLINE_BODY {
-        return fma(mul(take(a + i, m), take(b + i, m)), take(c + i, m), acc);
-    });
+    return lane_sum(n, [&](size_t i, int m, V16 acc)
+                           DP_INLINE_BODY { return fma(mul(take(a + i, m), take(b + i, m)), take(c + i, m), acc); });
 }
 
 // ---- matrix products ----
@@ -437,7 +481,7 @@ struct Decoder<WeightKind::affine4> {
     static DP_INLINE Block read(const std::uint8_t* p) { return raw_load(p); }
     template <int J>
     static DP_INLINE Tile column(Block b) {
-        return nibble<J < 4 ? 2 * J : 2 * (J - 4) + 1>(b);
+        return nibble < J < 4 ? 2 * J : 2 * (J - 4) + 1 > (b);
     }
 };
 template <>
@@ -481,29 +525,28 @@ DP_INLINE size_t column_offset(size_t column) {
 template <WeightKind K>
 constexpr size_t kTileBytes = block_bytes(K) / kTilesPerPanel;
 
-// H chains side by side (columns first .. first+count-1 and, for H = 2, the same plus 32) of R rows and P tiles.
-template <WeightKind K, int R, int P, int H>
+// The chains over columns first .. first + count - 1 for R rows and P tiles. The two chains of a group run one after
+// the other: side by side they read twice as many places at once, and one row of a large matrix took twice as long.
+template <WeightKind K, int R, int P>
 DP_INLINE void run_chains(const std::uint8_t* const (&weights)[P], const float* x, size_t first, size_t count,
-                          Tile (&t)[H][R][P]) {
+                          Tile (&t)[R][P]) {
     using D = Decoder<K>;
-    DP_UNROLL for (int h = 0; h < H; ++h)
-        DP_UNROLL for (int r = 0; r < R; ++r)
-            DP_UNROLL for (int p = 0; p < P; ++p) t[h][r][p] = tile_zero();
+    DP_UNROLL for (int r = 0; r < R; ++r) DP_UNROLL for (int p = 0; p < P; ++p) t[r][p] = tile_zero();
     for (size_t c = first; c < first + count; c += D::kColumns) {
-        typename D::Block block[H][P];
-        DP_UNROLL for (int h = 0; h < H; ++h)
-            DP_UNROLL for (int p = 0; p < P; ++p)
-                block[h][p] = D::read(weights[p] + column_offset<K>(c + static_cast<size_t>(h) * kHalf));
+        typename D::Block block[P];
+        DP_UNROLL for (int p = 0; p < P; ++p) {
+            const std::uint8_t* at = weights[p] + column_offset<K>(c);
+            block[p] = D::read(at);
+            prefetch_weights(at);
+        }
         unroll<0, D::kColumns>([&](auto j) DP_INLINE_BODY {
             constexpr int kJ = decltype(j)::value;
-            DP_UNROLL for (int h = 0; h < H; ++h) {
-                Tile w[P];
-                DP_UNROLL for (int p = 0; p < P; ++p) w[p] = D::template column<kJ>(block[h][p]);
-                const float* column = x + (c + static_cast<size_t>(h) * kHalf + kJ) * R;
-                DP_UNROLL for (int r = 0; r < R; ++r) {
-                    const Tile xr = tile_set1(column[r]);
-                    DP_UNROLL for (int p = 0; p < P; ++p) t[h][r][p] = tile_fma(w[p], xr, t[h][r][p]);
-                }
+            Tile w[P];
+            DP_UNROLL for (int p = 0; p < P; ++p) w[p] = D::template column<kJ>(block[p]);
+            const float* column = x + (c + kJ) * R;
+            DP_UNROLL for (int r = 0; r < R; ++r) {
+                const Tile xr = tile_set1(column[r]);
+                DP_UNROLL for (int p = 0; p < P; ++p) t[r][p] = tile_fma(w[p], xr, t[r][p]);
             }
         });
     }
@@ -547,41 +590,31 @@ DP_INLINE void tiles_f32(const MatmulBlock& a, size_t first_tile) {
         }
     }
     Tile acc[R][P];
-    DP_UNROLL for (int r = 0; r < R; ++r)
-        DP_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = tile_zero();
+    DP_UNROLL for (int r = 0; r < R; ++r) DP_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = tile_zero();
     for (size_t g = 0; g < groups; ++g) {
         const size_t first = g * kGroup;
         const size_t count = is_affine(K) || first + kGroup <= a.in ? kGroup : a.in - first;
-        if (halves_at_once(R) && count == kGroup) {
-            Tile t[2][R][P];
-            run_chains<K, R, P, 2>(weights, a.x, first, kHalf, t);
-            take_chain<K, R, P>(t[0], scales, g, acc);
-            take_chain<K, R, P>(t[1], scales, g, acc);
-        } else {
-            Tile t[1][R][P];
-            const size_t low = count < kHalf ? count : kHalf;
-            run_chains<K, R, P, 1>(weights, a.x, first, low, t);
-            take_chain<K, R, P>(t[0], scales, g, acc);
-            run_chains<K, R, P, 1>(weights, a.x, first + low, count - low, t);
-            take_chain<K, R, P>(t[0], scales, g, acc);
-        }
+        const size_t low = count < kHalf ? count : kHalf;
+        Tile t[R][P];
+        run_chains<K, R, P>(weights, a.x, first, low, t);
+        take_chain<K, R, P>(t, scales, g, acc);
+        run_chains<K, R, P>(weights, a.x, first + low, count - low, t);
+        take_chain<K, R, P>(t, scales, g, acc);
         if constexpr (is_affine(K)) {
             DP_UNROLL for (int p = 0; p < P; ++p) {
                 const Tile b = tile_load(biases[p] + g * kPanelOutputs);
-                DP_UNROLL for (int r = 0; r < R; ++r)
-                    acc[r][p] = tile_fma(b, tile_set1(a.sums[g * R + static_cast<size_t>(r)]), acc[r][p]);
+                DP_UNROLL for (int r = 0; r < R; ++r) acc[r][p] =
+                    tile_fma(b, tile_set1(a.sums[g * R + static_cast<size_t>(r)]), acc[r][p]);
             }
         }
     }
-    DP_UNROLL for (int r = 0; r < R; ++r)
-        DP_UNROLL for (int p = 0; p < P; ++p)
-            store_outputs(a.y + static_cast<size_t>(r) * a.y_stride,
-                          (first_tile + static_cast<size_t>(p)) * kTile, a.out, acc[r][p]);
+    DP_UNROLL for (int r = 0; r < R; ++r) DP_UNROLL for (int p = 0; p < P; ++p) store_outputs(
+        a.y + static_cast<size_t>(r) * a.y_stride, (first_tile + static_cast<size_t>(p)) * kTile, a.out, acc[r][p]);
 }
 
 template <WeightKind K, int R>
 void block_f32(const MatmulBlock& a) {
-    constexpr int kP = tiles_at_once(R);
+    constexpr int kP = tiles_at_once(K, R);
     const size_t last = a.last_panel * kTilesPerPanel;
     size_t tile = a.first_panel * kTilesPerPanel;
     for (; tile + kP <= last; tile += kP) tiles_f32<K, R, kP>(a, tile);
@@ -675,6 +708,8 @@ constinit const IsaKernels DP_KERNEL_TABLE = {
             .dynamic_conv = dynamic_conv,
         },
     .max_row_block = kMaxRowBlock,
+    .inline_work = kInlineWork,
+    .attention_page4 = attention_page4,
     .pack_f32 = pack_f32,
     .pack_i8 = pack_i8,
     .matmul_f32 = matmul_f32,

@@ -21,6 +21,8 @@ DP_INLINE M16 lanes_in(int begin, int end) {
             _mm256_and_si256(_mm256_cmpgt_epi32(hi, first), _mm256_cmpgt_epi32(last, hi))};
 }
 
+constexpr int kLaneRegisters = 2;
+
 DP_INLINE V16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 DP_INLINE void store(float* p, V16 a) {
     _mm256_storeu_ps(p, a.lo);
@@ -74,9 +76,13 @@ DP_INLINE U16 and_u(U16 a, U16 b) { return {_mm256_and_si256(a.lo, b.lo), _mm256
 DP_INLINE U16 or_u(U16 a, U16 b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
 DP_INLINE U16 max_u(U16 a, U16 b) { return {_mm256_max_epu32(a.lo, b.lo), _mm256_max_epu32(a.hi, b.hi)}; }
 template <int N>
-DP_INLINE U16 shift_left(U16 a) { return {_mm256_slli_epi32(a.lo, N), _mm256_slli_epi32(a.hi, N)}; }
+DP_INLINE U16 shift_left(U16 a) {
+    return {_mm256_slli_epi32(a.lo, N), _mm256_slli_epi32(a.hi, N)};
+}
 template <int N>
-DP_INLINE U16 shift_right(U16 a) { return {_mm256_srli_epi32(a.lo, N), _mm256_srli_epi32(a.hi, N)}; }
+DP_INLINE U16 shift_right(U16 a) {
+    return {_mm256_srli_epi32(a.lo, N), _mm256_srli_epi32(a.hi, N)};
+}
 DP_INLINE U16 select_u(M16 m, U16 a, U16 b) {
     return {_mm256_blendv_epi8(b.lo, a.lo, m.lo), _mm256_blendv_epi8(b.hi, a.hi, m.hi)};
 }
@@ -92,7 +98,8 @@ DP_INLINE void store_u16(std::uint16_t* p, U16 a) {
 }
 DP_INLINE V16 load_i8(const std::int8_t* p) {
     const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))};
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))};
 }
 DP_INLINE void store_i8(std::int8_t* p, U16 a) {
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xd8);
@@ -121,6 +128,7 @@ DP_INLINE std::uint32_t tree_max_u(U16 a) {
 
 // Matrix products: a tile is kTile outputs of a panel. Half a panel: 16 registers hold eight rows of one tile.
 constexpr int kTile = 8;
+constexpr size_t kInlineWork = size_t{1} << 18;
 constexpr int kMaxRowBlock = 8;
 struct Tile {
     __m256 v;
@@ -165,6 +173,7 @@ DP_INLINE void group_dot4(const std::uint8_t* w, const std::uint32_t* xq, IntTil
         DP_UNROLL for (int r = 0; r < R; ++r) pairs[r] = _mm256_setzero_si256();
         DP_UNROLL for (int b = 4 * half; b < 4 * half + 4; ++b) {
             const __m256i raw = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + b * 64));
+            prefetch_weights(w + b * 64);
             const __m256i w0 = _mm256_and_si256(raw, mask);
             const __m256i w1 = _mm256_and_si256(_mm256_srli_epi32(raw, 4), mask);
             DP_UNROLL for (int r = 0; r < R; ++r) {
@@ -188,6 +197,7 @@ DP_INLINE void group_dot8(const std::uint8_t* w, const std::uint32_t* xq, IntTil
     DP_UNROLL for (int r = 0; r < R; ++r) sum[r].v = _mm256_setzero_si256();
     for (int b = 0; b < 16; ++b) {
         const __m256i raw = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + b * 64));
+        prefetch_weights(w + b * 64);
         const __m256i even = _mm256_and_si256(raw, mask);
         const __m256i odd = _mm256_srli_epi16(raw, 8);
         DP_UNROLL for (int r = 0; r < R; ++r) {
@@ -200,7 +210,9 @@ DP_INLINE void group_dot8(const std::uint8_t* w, const std::uint32_t* xq, IntTil
     }
 }
 
-// Tiles and halves of a group worked at once for R rows: enough independent chains to cover the FMA latency (at least
-// eight), few enough accumulators for 16 registers.
-constexpr int tiles_at_once(int rows) { return rows == 1 ? 4 : rows <= 4 ? 2 : 1; }
-constexpr bool halves_at_once(int rows) { return rows <= 2; }
+// Tiles worked at once for R rows: enough independent chains to cover the FMA latency, few enough accumulators for 16
+// registers, and no more streams of weights than that needs (two tiles are one panel).
+constexpr int tiles_at_once(WeightKind kind, int rows) {
+    if (rows == 1) return kind == WeightKind::affine4 ? 4 : 2;
+    return rows <= 4 ? 2 : 1;
+}

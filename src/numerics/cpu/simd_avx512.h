@@ -13,6 +13,8 @@ struct M16 {
 
 DP_INLINE __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 
+constexpr int kLaneRegisters = 1;
+
 DP_INLINE V16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
 DP_INLINE void store(float* p, V16 a) { _mm512_storeu_ps(p, a.v); }
 DP_INLINE V16 load_n(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
@@ -43,9 +45,13 @@ DP_INLINE U16 and_u(U16 a, U16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 DP_INLINE U16 or_u(U16 a, U16 b) { return {_mm512_or_si512(a.v, b.v)}; }
 DP_INLINE U16 max_u(U16 a, U16 b) { return {_mm512_max_epu32(a.v, b.v)}; }
 template <int N>
-DP_INLINE U16 shift_left(U16 a) { return {_mm512_slli_epi32(a.v, N)}; }
+DP_INLINE U16 shift_left(U16 a) {
+    return {_mm512_slli_epi32(a.v, N)};
+}
 template <int N>
-DP_INLINE U16 shift_right(U16 a) { return {_mm512_srli_epi32(a.v, N)}; }
+DP_INLINE U16 shift_right(U16 a) {
+    return {_mm512_srli_epi32(a.v, N)};
+}
 DP_INLINE U16 select_u(M16 m, U16 a, U16 b) { return {_mm512_mask_blend_epi32(m.v, b.v, a.v)}; }
 
 DP_INLINE U16 load_u16(const std::uint16_t* p) {
@@ -79,6 +85,7 @@ DP_INLINE std::uint32_t tree_max_u(U16 a) { return static_cast<std::uint32_t>(_m
 
 // Matrix products: a tile is kTile outputs of a panel.
 constexpr int kTile = 16;
+constexpr size_t kInlineWork = size_t{1} << 19;
 constexpr int kMaxRowBlock = 16;
 using Tile = V16;
 using Raw = U16;
@@ -118,6 +125,7 @@ DP_INLINE void group_dot4(const std::uint8_t* w, const std::uint32_t* xq, IntTil
     DP_UNROLL for (int r = 0; r < R; ++r) low[r] = high[r] = _mm512_setzero_si512();
     DP_UNROLL for (int b = 0; b < 8; ++b) {
         const __m512i raw = _mm512_loadu_si512(w + b * 64);
+        prefetch_weights(w + b * 64);
         const __m512i w0 = _mm512_and_si512(raw, mask);
         const __m512i w1 = _mm512_and_si512(_mm512_srli_epi32(raw, 4), mask);
         // Two chains for few rows, one otherwise: int32 addition has no order.
@@ -135,12 +143,15 @@ DP_INLINE void group_dot8(const std::uint8_t* w, const std::uint32_t* xq, IntTil
     DP_UNROLL for (int r = 0; r < R; ++r) sum[r].v = _mm512_setzero_si512();
     DP_UNROLL for (int b = 0; b < 16; ++b) {
         const __m512i raw = _mm512_loadu_si512(w + b * 64);
-        DP_UNROLL for (int r = 0; r < R; ++r)
-            sum[r].v = _mm512_dpbusd_epi32(sum[r].v, raw, _mm512_set1_epi32(static_cast<int>(xq[b * R + r])));
+        prefetch_weights(w + b * 64);
+        DP_UNROLL for (int r = 0; r < R; ++r) sum[r].v =
+            _mm512_dpbusd_epi32(sum[r].v, raw, _mm512_set1_epi32(static_cast<int>(xq[b * R + r])));
     }
 }
 
-// Tiles and halves of a group worked at once for R rows: enough independent chains to cover the FMA latency (at least
-// eight), few enough accumulators for 32 registers.
-constexpr int tiles_at_once(int rows) { return rows == 1 ? 4 : rows <= 5 ? 2 : 1; }
-constexpr bool halves_at_once(int rows) { return rows <= 3; }
+// Tiles worked at once for R rows: enough independent chains to cover the FMA latency, few enough accumulators for 32
+// registers, and no more streams of weights than that needs.
+constexpr int tiles_at_once(WeightKind kind, int rows) {
+    if (rows == 1) return kind == WeightKind::affine4 ? 4 : 2;
+    return rows <= 5 ? 2 : 1;
+}
