@@ -239,7 +239,7 @@ std::string next_step_of(const Comparison& c) {
         case Verdict::drift: return "compare against a control with the same schedule and format to see it vanish";
         case Verdict::changed:
             if (c.level < 2) return "repeat at --level 2 to have the ledger name the component";
-            return "narrow it with --factors, shrink it with --minimize";
+            return "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
         case Verdict::not_comparable:
             return "make both arms alike, or declare the one intended difference with --treat FIELD";
         case Verdict::corrupt: return "make the capture again or restore it from a good copy";
@@ -266,7 +266,7 @@ void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeade
                              found);
     } else if (c.pairs.matched == 0 && !found) {
         explain_insufficient(c, "no lane-cycle of one arm has its context in the other",
-                             "run both arms with the same prompt and more cycles, or use --lockstep", found);
+                             "run both arms with the same prompt and more cycles", found);
     } else {
         c.armed.armed = true;
         conclude(c, hard, differences);

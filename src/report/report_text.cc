@@ -46,6 +46,10 @@ std::string reasons_text(const UnmatchedReasons& r) {
     return text;
 }
 
+std::string with_prefix(std::string_view prefix, const std::string& text) {
+    return text.empty() ? text : std::string(prefix) + text;
+}
+
 std::string changed_text(const Comparison& c) {
     std::string text;
     const auto add = [&](bool changed, std::string_view word) {
@@ -71,6 +75,19 @@ void write_first(std::string& out, const Comparison& c) {
     }
 }
 
+// The counts that are not zero: "341 computed + 2560 restored".
+std::string rows_text(const ComponentRows& rows) {
+    std::string text;
+    const auto add = [&](std::int64_t count, std::string_view word) {
+        if (count != 0) text += fmt::format("{}{} {}", text.empty() ? "" : " + ", count, word);
+    };
+    add(rows.computed, "computed");
+    add(rows.restored, "restored");
+    add(rows.carried, "carried");
+    add(rows.none, "unwritten");
+    return text.empty() ? "none" : text;
+}
+
 void write_armed(std::string& out, const Armed& armed) {
     line(out, "armed", armed.armed ? "yes" : "no");
     if (armed.draft_exposure) {
@@ -79,11 +96,8 @@ void write_armed(std::string& out, const Armed& armed) {
     }
     for (const ArmedComponent& component : armed.components) {
         line(out, "rows",
-             fmt::format("{}: control {} computed, {} restored; treated {} computed, {} restored, {} carried, "
-                         "{} unwritten",
-                         component.component, component.control.computed, component.control.restored,
-                         component.treated.computed, component.treated.restored, component.treated.carried,
-                         component.treated.none));
+             fmt::format("{}: control {}; treated {}", component.component, rows_text(component.control),
+                         rows_text(component.treated)));
     }
 }
 
@@ -114,7 +128,7 @@ void write_acceptance(std::string& out, const Comparison& c) {
 
 void write_drift(std::string& out, std::string_view label, const RowDrift& drift) {
     if (drift.rows == 0) return;
-    std::string text = fmt::format("{} of {} rows differ", drift.rows_different, drift.rows);
+    std::string text = fmt::format("{} of {} hidden rows differ", drift.rows_different, drift.rows);
     if (drift.max_relative_l2 && drift.rows_different > 0) {
         text += fmt::format(", relative L2 at most {:.6g} (cycle {}, row {})", *drift.max_relative_l2, drift.cycle,
                             drift.row);
@@ -140,12 +154,12 @@ std::string report_text(const Comparison& c) {
         line(out, "pairs",
              fmt::format("{} matched, {} of them differ; unmatched: {} control, {} treated", c.pairs.matched,
                          c.pairs.differing, c.pairs.unmatched_control, c.pairs.unmatched_treated));
-        line(out, "", reasons_text(c.pairs.control));
-        line(out, "", reasons_text(c.pairs.treated));
+        line(out, "unmatched", with_prefix("control: ", reasons_text(c.pairs.control)));
+        line(out, "unmatched", with_prefix("treated: ", reasons_text(c.pairs.treated)));
         write_armed(out, c.armed);
         write_acceptance(out, c);
-        write_drift(out, "draft rows", c.draft_drift);
-        write_drift(out, "target rows", c.target_drift);
+        write_drift(out, "draft drift", c.draft_drift);
+        write_drift(out, "target drift", c.target_drift);
         if (c.flips.total > 0) {
             line(out, "flips",
                  fmt::format("{}, {} of them near-ties{}", c.flips.total, c.flips.near_ties,

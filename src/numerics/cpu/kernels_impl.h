@@ -376,8 +376,8 @@ DP_INLINE void attention_rows(const float* const (&q)[N], const float* keys_t, c
         store(lanes, exp16(set1(old_max - new_max)));
         c[n] = lanes[0];
         const V16 shift = set1(new_max);
-        const V16 p0 = select(m0, exp16(sub(s0, shift)), set1(0.0f));
-        const V16 p1 = select(m1, exp16(sub(s1, shift)), set1(0.0f));
+        const V16 p0 = exp16(sub(s0, shift));  // exactly 0 for hidden keys: exp16(-inf)
+        const V16 p1 = exp16(sub(s1, shift));
         *running_max[n] = new_max;
         *running_sum[n] = __builtin_fmaf(*running_sum[n], c[n], tree_sum(add(p0, p1)));
         store(p[n], p0);
