@@ -15,12 +15,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_fwd.h"
 #include "base/json_writer.h"
 #include "base/status.h"
 
 namespace draftprobe {
-
-using Json = nlohmann::json;
 
 inline constexpr int kMaxJsonDepth = 64;
 inline constexpr std::size_t kMaxJsonValues = 8'000'000;  // about 248 k tokens and their merges, ten times over

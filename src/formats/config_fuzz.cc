@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/json.h"
 #include "formats/model_config.h"
 
 namespace {

@@ -1,4 +1,5 @@
 #include "formats/model_config.h"
+#include "base/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

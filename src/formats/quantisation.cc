@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "formats/model_config.h"
 
 namespace draftprobe {

@@ -116,7 +116,7 @@ TEST(ReportJson, HasTheContractFields) {
 TEST(ReportJson, GoldenBytes) {
     EXPECT_EQ(sha256_hex(report_json(compare_arms(fixture::make_arm(Arm::fresh), fixture::make_arm(Arm::restored)))),
               "20ae71990cb173b150e319cb478497f51374aefe88c694ff241144e8faa836e5");
-    EXPECT_EQ(sha256_hex(report_json(shifted())), "8b5090f7d4200f4297086a7c2b998ed454bf0e952b6cf315a55546dbe189ccaa");
+    EXPECT_EQ(sha256_hex(report_json(shifted())), "2a7c08348fe22c96a7df6287b4b5b0711e4f39a20928c9d4f75555e54a8b09be");
 }
 
 TEST(ReportJson, SaysNothingAboutFilesUnlessAsked) {
