@@ -391,6 +391,11 @@ TEST(Matrix, refuses_wrong_parts) {
     EXPECT_EQ(Matrix::from_affine({words, values, values, 8}, 8, 64).status().code(), StatusCode::invalid_argument);
     EXPECT_EQ(Matrix::from_affine({words, span(values, 7), values, 4}, 8, 64).status().code(),
               StatusCode::invalid_argument);
+    // Too much is as wrong as too little.
+    EXPECT_EQ(Matrix::from_affine({words, values, values, 4}, 7, 64).status().code(), StatusCode::invalid_argument);
+    const std::vector<float> nine(9);
+    EXPECT_EQ(Matrix::from_affine({words, nine, values, 4}, 8, 64).status().code(), StatusCode::invalid_argument);
+    EXPECT_EQ(Matrix::from_affine({words, values, nine, 4}, 8, 64).status().code(), StatusCode::invalid_argument);
     const Status status = Matrix::from_affine({words, values, span(values, 7), 4}, 8, 64).status();
     EXPECT_EQ(status.code(), StatusCode::invalid_argument);
     EXPECT_EQ(status.message(), "affine matrix [8, 64]: biases has 7 elements, expected 8");
