@@ -9,21 +9,20 @@ out=demo-out
 fault=context-shift=32
 args=(--target models/mini-dense-mlx4 --draft models/mini-dense-draft --prompt models/prompts/draft_forward.cc.txt
   --prefix-tokens 2560 --cycles 16)
-rm -rf "$out.new" && mkdir -p "$out.new"
+rm -rf "$out" && mkdir -p "$out"
 
 echo "== healthy restore: the prefix goes through a snapshot into a lane that another request used before"
-"$draftprobe" probe "${args[@]}" --out "$out.new/healthy" --report "$out.new/report.html"
+"$draftprobe" probe "${args[@]}" --out "$out/healthy" --report "$out/report.html"
 healthy=$?
 echo
 echo "== the same probe with an injected fault: restored draft context rows land 32 positions too high"
-"$draftprobe" probe "${args[@]}" --inject "$fault" --out "$out.new/fault" --report "$out.new/fault-report.html"
+"$draftprobe" probe "${args[@]}" --inject "$fault" --out "$out/fault" --report "$out/fault-report.html"
 broken=$?
 
 if [ $healthy -ne 0 ] || [ $broken -ne 1 ]; then
-  echo "demo: expected exit 0 (SAME) and 1 (CHANGED), got $healthy and $broken; files are in $out.new" >&2
+  echo "demo: expected exit 0 (SAME) and 1 (CHANGED), got $healthy and $broken; files are in $out" >&2
   exit 2
 fi
-rm -rf "$out" && mv "$out.new" "$out"
 echo
 echo "demo: SAME without the fault, CHANGED with it. Captures and reports:"
 echo "  $out/healthy/{control,treated}  $out/report.html"
