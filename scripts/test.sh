@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/lint.sh
 scripts/check_production.sh build/release
+scripts/check_kernels.sh build/release
 ctest --test-dir build/release --output-on-failure -j 2
 scripts/build.sh clang numerics_test
+scripts/check_kernels.sh build/clang
 build/clang/src/numerics_test --gtest_brief=1
