@@ -2,8 +2,9 @@
 
     python evaluate_engine.py WORK ../build/release/src/draftprobe ../models/mini-dense-mlx4 ../models/mini-dense-draft
 
-Greedy, all rows verified, 256-token prompts, at most 257 new tokens. "Kept" are the prompts whose continuation has at least 48
-tokens before a 16-gram occurs for the second time; they are run again up to that point. Means are over requests.
+Greedy, all rows verified, 256-token prompts, at most 257 new tokens. "Non-repeating" are the prompts whose continuation
+has at least 48 tokens before a 16-gram occurs for the second time; they are run again up to that point. Means are over
+requests.
 """
 
 import argparse
