@@ -37,5 +37,17 @@ for round in $(seq 1 $rounds); do
   fi
   find "$work" -mindepth 1 -maxdepth 1 -name '.*' -exec rm -rf {} +
 done
+# A polite signal leaves nothing at all, hidden names included.
+"$draftprobe" probe --target models/mini-dense-mlx4 --draft models/mini-dense-draft \
+  --prompt models/prompts/draft_forward.cc.txt --prefix-tokens 2560 --cycles 400 --out "$work/out" >/dev/null 2>&1 &
+pid=$!
+sleep 0.5
+kill -TERM $pid
+wait $pid
+status=$?
+[ $status -eq 143 ] || { echo "kill test: SIGTERM gave exit $status, expected 143" >&2; exit 1; }
+left=$(find "$work" -mindepth 1 -maxdepth 1)
+[ -z "$left" ] || { echo "kill test: SIGTERM left $left" >&2; exit 1; }
+
 [ "$killed" -ge 5 ] || { echo "kill test: only $killed of $rounds runs were killed in time; nothing shown" >&2; exit 1; }
 echo "kill test: $rounds rounds, $killed killed, $complete complete, none in between"

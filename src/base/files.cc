@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -133,20 +135,37 @@ Status target_exists(const fs::path& path) {
         "{}: already exists, expected a new path; choose another path, or --force to replace it", path.string()));
 }
 
-Status check_replaceable(const fs::path& path, std::string_view marker) {
+// Whether a name stands in `known`; an entry "*.html" there stands for every name with that ending.
+bool is_known(std::string_view name, std::span<const std::string_view> known) {
+    for (const std::string_view entry : known) {
+        if (name == entry || (entry.starts_with('*') && name.ends_with(entry.substr(1)))) return true;
+    }
+    return false;
+}
+
+Status check_replaceable(const fs::path& path, const ReplaceRule& rule) {
     std::error_code error;
     if (!fs::is_directory(fs::symlink_status(path, error))) {
         return invalid_argument(fmt::format(
             "{}: exists and is not a directory, expected a directory to replace; choose another path", path.string()));
     }
-    if (marker.empty()) return {};
-    const bool has_marker = fs::exists(fs::symlink_status(path / marker, error));
+    if (rule.marker.empty()) return {};
+    const bool has_marker = fs::exists(fs::symlink_status(path / rule.marker, error));
     if (!has_marker && !fs::is_empty(path, error)) {
         return invalid_argument(fmt::format(
             "{}: a directory without {} is not replaced, even with --force, because this program did not make it; "
             "choose another path or remove it yourself",
-            path.string(), marker));
+            path.string(), rule.marker));
     }
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+        const std::string name = entry->path().filename().string();
+        if (is_known(name, rule.known)) continue;
+        return invalid_argument(
+            fmt::format("{}: holds '{}', which this program does not make there; nothing is replaced, even with "
+                        "--force; move it away or choose another path",
+                        path.string(), name));
+    }
+    if (error) return system_failure(path, "list the directory", error.value());
     return {};
 }
 
@@ -263,11 +282,43 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     return *this;
 }
 
-Result<AtomicDirectory> AtomicDirectory::create(const fs::path& final_path, bool force, std::string_view marker) {
+namespace {
+
+// Temporary directories that exist now, for remove_partial_directories.
+struct PartialDirectories {
+    std::mutex mutex;
+    std::set<fs::path> paths;
+};
+PartialDirectories& partial_directories() {
+    static PartialDirectories directories;
+    return directories;
+}
+
+void note_partial(const fs::path& path, bool exists) {
+    PartialDirectories& directories = partial_directories();
+    const std::lock_guard<std::mutex> lock(directories.mutex);
+    if (exists) {
+        directories.paths.insert(path);
+    } else {
+        directories.paths.erase(path);
+    }
+}
+
+}  // namespace
+
+void remove_partial_directories() {
+    PartialDirectories& directories = partial_directories();
+    const std::lock_guard<std::mutex> lock(directories.mutex);
+    std::error_code ignored;
+    for (const fs::path& path : directories.paths) fs::remove_all(path, ignored);
+    directories.paths.clear();
+}
+
+Result<AtomicDirectory> AtomicDirectory::create(const fs::path& final_path, bool force, const ReplaceRule& rule) {
     AtomicDirectory made;
     made.final_ = without_trailing_separator(final_path);
     made.force_ = force;
-    made.marker_ = marker;
+    made.rule_ = rule;
     const std::string name = made.final_.filename().string();
     if (name.empty() || name == "." || name == "..") {
         return invalid_argument(
@@ -278,17 +329,19 @@ Result<AtomicDirectory> AtomicDirectory::create(const fs::path& final_path, bool
     if (::stat(parent.c_str(), &info) != 0) return system_failure(parent, "find the parent directory", errno);
     if (::lstat(made.final_.c_str(), &info) == 0) {
         if (!force) return target_exists(made.final_);
-        DP_RETURN_IF_ERROR(check_replaceable(made.final_, marker));
+        DP_RETURN_IF_ERROR(check_replaceable(made.final_, rule));
     }
     DP_ASSIGN_OR_RETURN(const std::string suffix, random_suffix());
     const fs::path temporary = parent / fmt::format(".{}.partial-{}", name, suffix);
     if (::mkdir(temporary.c_str(), 0777) != 0) return system_failure(temporary, "create the directory", errno);
     made.temporary_ = temporary;
+    note_partial(temporary, true);
     return made;
 }
 
 AtomicDirectory::~AtomicDirectory() {
     if (temporary_.empty()) return;
+    note_partial(temporary_, false);
     std::error_code ignored;  // nothing is lost: the name says that the content is partial
     fs::remove_all(temporary_, ignored);
 }
@@ -296,13 +349,13 @@ AtomicDirectory::~AtomicDirectory() {
 AtomicDirectory::AtomicDirectory(AtomicDirectory&& other) noexcept
     : temporary_(std::exchange(other.temporary_, {})),
       final_(std::move(other.final_)),
-      marker_(std::move(other.marker_)),
+      rule_(other.rule_),
       force_(other.force_) {}
 
 AtomicDirectory& AtomicDirectory::operator=(AtomicDirectory&& other) noexcept {
     std::swap(temporary_, other.temporary_);
     std::swap(final_, other.final_);
-    std::swap(marker_, other.marker_);
+    std::swap(rule_, other.rule_);
     std::swap(force_, other.force_);
     return *this;
 }
@@ -327,11 +380,12 @@ Status AtomicDirectory::commit() {
                 return system_failure(final_, "rename into place", errno);
             }
         }
+        note_partial(temporary_, false);
         temporary_.clear();
         return sync_path(parent_of(final_), true);
     }
 
-    DP_RETURN_IF_ERROR(check_replaceable(final_, marker_));
+    DP_RETURN_IF_ERROR(check_replaceable(final_, rule_));
     if (rename_with(temporary_, final_, RENAME_EXCHANGE) == 0) {
         // The temporary name now holds the old content.
         DP_RETURN_IF_ERROR(sync_path(parent_of(final_), true));
@@ -353,6 +407,7 @@ Status AtomicDirectory::commit() {
     }
     std::error_code error;
     fs::remove_all(temporary_, error);
+    note_partial(temporary_, false);
     const fs::path old = std::exchange(temporary_, {});
     if (error) {
         return io_error(fmt::format("{}: is complete, but the replaced directory {} cannot be removed: {}; remove it",

@@ -71,18 +71,24 @@ private:
     std::size_t size_ = 0;
 };
 
+// Which directory may be replaced: one that is empty, or that holds an entry `marker` and nothing but names in `known`
+// ("*.html" stands for every name with that ending), so that a mistyped --out cannot delete what the program did not
+// make. Without a marker every directory may be. Both must outlive the AtomicDirectory (string literals do).
+struct ReplaceRule {
+    std::string_view marker;
+    std::span<const std::string_view> known;
+};
+
 // Builds a directory under a temporary sibling name, `.<name>.partial-<16 hex digits>`, and renames it into place when
 // it is complete. A process killed at any point leaves at most that sibling, never a half-written `final_path`; an
 // existing target is not touched before commit(). One thread.
 class AtomicDirectory {
 public:
     // Without `force` an existing final_path (of any kind) is invalid_argument before anything is written. With `force`
-    // it may be an existing directory, which commit() replaces; another kind of file is still refused, and so is a
-    // directory that is not empty and has no entry `marker` when marker is given (so that a mistyped --out cannot
-    // delete a home directory). The parent directory must exist. Errors: invalid_argument, not_found, io.
+    // it may be an existing directory that `rule` lets go, which commit() replaces; another kind of file is still
+    // refused. The parent directory must exist. Errors: invalid_argument, not_found, io.
     static Result<AtomicDirectory> create(const std::filesystem::path& final_path, bool force,
-                                          std::string_view marker = {});
-
+                                          const ReplaceRule& rule = {});
     ~AtomicDirectory();  // removes the temporary directory unless committed
     AtomicDirectory(AtomicDirectory&& other) noexcept;
     AtomicDirectory& operator=(AtomicDirectory&& other) noexcept;
@@ -102,8 +108,12 @@ private:
 
     std::filesystem::path temporary_;  // empty once committed or moved from
     std::filesystem::path final_;
-    std::string marker_;
+    ReplaceRule rule_;
     bool force_ = false;
 };
+
+// Removes the temporary directories of every AtomicDirectory of this process that is neither committed nor gone: what a
+// program does before it ends on a signal. Their owners must not be used afterwards.
+void remove_partial_directories();
 
 }  // namespace draftprobe

@@ -163,18 +163,35 @@ TEST(AtomicDirectory, ForceReplacesAtCommitAndNotBefore) {
     EXPECT_THAT(entries(dir.path()), ElementsAre("out"));
 }
 
-TEST(AtomicDirectory, ForceWantsTheMarker) {
+TEST(AtomicDirectory, ForceReplacesOnlyWhatTheProgramMakes) {
+    static constexpr std::string_view kKnown[] = {"capture.json", "steps.jsonl", "*.html"};
+    constexpr ReplaceRule kRule{"capture.json", kKnown};
     TestDirectory dir;
     fs::create_directory(dir / "precious");
     ASSERT_TRUE(write_file(dir / "precious/thesis", std::string_view("1")).ok());
-    const Status status = AtomicDirectory::create(dir / "precious", true, "capture.json").status();
+    const Status status = AtomicDirectory::create(dir / "precious", true, kRule).status();
     EXPECT_EQ(status.code(), StatusCode::invalid_argument);
     EXPECT_THAT(status.message(), HasSubstr("capture.json"));
     fs::create_directory(dir / "empty");
-    EXPECT_TRUE(AtomicDirectory::create(dir / "empty", true, "capture.json").ok());
+    EXPECT_TRUE(AtomicDirectory::create(dir / "empty", true, kRule).ok());
     ASSERT_TRUE(write_file(dir / "precious/capture.json", std::string_view("{}")).ok());
-    EXPECT_TRUE(AtomicDirectory::create(dir / "precious", true, "capture.json").ok());
+    // The marker alone does not let the rest go.
+    const Status foreign = AtomicDirectory::create(dir / "precious", true, kRule).status();
+    EXPECT_EQ(foreign.code(), StatusCode::invalid_argument);
+    EXPECT_THAT(foreign.message(), HasSubstr("thesis"));
     EXPECT_EQ(content(dir / "precious/thesis"), "1");
+    fs::rename(dir / "precious/thesis", dir / "precious/page.html");
+    EXPECT_TRUE(AtomicDirectory::create(dir / "precious", true, kRule).ok());
+}
+
+TEST(AtomicDirectory, PartialDirectoriesCanBeRemovedAtOnce) {
+    TestDirectory dir;
+    auto first = AtomicDirectory::create(dir / "first", false);
+    auto second = AtomicDirectory::create(dir / "second", false);
+    ASSERT_TRUE(first.ok() && second.ok());
+    ASSERT_TRUE(second->commit().ok());
+    remove_partial_directories();
+    EXPECT_THAT(entries(dir.path()), ElementsAre("second"));
 }
 
 TEST(AtomicDirectory, KilledWriterLeavesNothingThatLooksComplete) {

@@ -393,6 +393,12 @@ TEST(StepText, RefusesWhatBreaksTheRules) {
     refused([](StepRecord& s) { s.accepted = 7; }, "cuts.accepted");
     refused([](StepRecord& s) { s.censored = true; }, "censored");
     refused([](StepRecord& s) { s.target_choices.pop_back(); }, "target_choices");
+    refused(
+        [](StepRecord& s) {
+            s.exposure.total += 1;
+            s.exposure.computed += 1;
+        },
+        "from boundary");
     refused([](StepRecord& s) { s.exposure.total += 1; }, "exposure.total");
     refused([](StepRecord& s) { s.committed[0] += 1; }, "committed[0]");
     refused([](StepRecord& s) { s.context_hash = "ab"; }, "64 lower-case hexadecimal digits");

@@ -13,6 +13,11 @@ inline constexpr std::string_view kSumsFileName = "SHA256SUMS";
 inline constexpr std::string_view kTimingFileName = "timing.jsonl";
 inline constexpr std::string_view kTimingSumsFileName = "TIMING.SHA256";
 
+// Everything a capture directory holds.
+inline constexpr std::string_view kCaptureEntries[] = {kCaptureFileName,   kStepsFileName, kPackedStepsFileName,
+                                                       kTensorsFileName,   kSumsFileName,  kTimingFileName,
+                                                       kTimingSumsFileName};
+
 // Tensors of level 3.
 inline constexpr std::string_view kDraftHiddenName = "draft_hidden";    // BF16 [steps, block - 1, hidden]
 inline constexpr std::string_view kTargetHiddenName = "target_hidden";  // BF16 [sum of verified + 1, hidden]

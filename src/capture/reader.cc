@@ -163,7 +163,10 @@ Result<CaptureReader> CaptureReader::open(const fs::path& path) {
 
 Status CaptureReader::State::open_tensors() {
     const fs::path file = path / kTensorsFileName;
-    DP_ASSIGN_OR_RETURN(tensors, SafetensorsFile::open(file));
+    Result<SafetensorsFile> opened = SafetensorsFile::open(file);
+    if (!opened.ok() && opened.status().code() == StatusCode::unsupported) return corrupt(opened.status().message());
+    if (!opened.ok()) return opened.status();
+    tensors = std::move(opened).value();
     draft_hidden = tensors.find(kDraftHiddenName);
     target_hidden = tensors.find(kTargetHiddenName);
     target_rows = tensors.find(kTargetRowsName);

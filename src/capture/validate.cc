@@ -292,6 +292,16 @@ Status validate_step(const StepRecord& s, const CaptureHeader& h) {
         return broken("exposure.total", e.total,
                       fmt::format("{} from its parts", e.computed + e.restored + e.carried + e.none));
     }
+    for (const CapturedRequest& r : h.requests) {
+        if (r.key != s.request) continue;
+        const Position oldest = r.window == 0 ? 0 : std::max<Position>(0, s.length - r.window + 1);
+        const Position visible = std::max<Position>(0, r.boundary - oldest);
+        if (e.total != visible) {
+            return broken(
+                "exposure.total", e.total,
+                fmt::format("{} from boundary {}, window {} and length {}", visible, r.boundary, r.window, s.length));
+        }
+    }
     if (s.draft_context.rows_valid > s.draft_context.rows_claimed) {
         return broken("draft_context.rows_valid", s.draft_context.rows_valid,
                       fmt::format("at most rows_claimed {}", s.draft_context.rows_claimed));

@@ -111,7 +111,8 @@ Result<CaptureWriter> CaptureWriter::create(const std::filesystem::path& final_p
                         "0..3, a block of at least 1, and a hidden width at level 3",
                         shape.level, shape.block, shape.candidates, shape.hidden));
     }
-    DP_ASSIGN_OR_RETURN(AtomicDirectory directory, AtomicDirectory::create(final_path, force, kCaptureFileName));
+    DP_ASSIGN_OR_RETURN(AtomicDirectory directory,
+                        AtomicDirectory::create(final_path, force, {kCaptureFileName, kCaptureEntries}));
     auto state = std::make_unique<State>(std::move(directory));
     state->shape.level = shape.level;
     state->shape.block = shape.block;

@@ -46,6 +46,7 @@ std::string times_json(const ArmPlan& plan, const bench::ProbeTimes& times) {
 
 std::string summary_line(std::string_view name, const std::vector<double>& values) {
     const bench::Summary summary = bench::summarise(values);
+    if (values.size() == 1) return fmt::format("{:<10}{:.4f} s, one run: no spread\n", name, summary.median);
     return fmt::format(
         "{:<10}median {:.4f} s, {:.4f} to {:.4f} s, spread {:.1f} %{}\n", name, summary.median, summary.min,
         summary.max, summary.spread() * 100,

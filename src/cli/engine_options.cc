@@ -44,6 +44,12 @@ Result<decode::EngineSettings> engine_settings(const Arguments& arguments, const
     settings.kv_format = arguments.text("kv") == "int8" ? state::KvFormat::int8 : state::KvFormat::bf16;
     const unsigned hardware = std::max(1u, std::thread::hardware_concurrency());
     settings.threads = static_cast<int>(arguments.number("threads").value_or(std::min(hardware, 1024u)));
+    // Results do not depend on it, and threads without a CPU only wait for each other.
+    if (settings.threads > static_cast<int>(hardware)) {
+        console.warning(fmt::format("--threads {}: this machine runs {} at a time; using {}", settings.threads,
+                                    hardware, hardware));
+        settings.threads = static_cast<int>(hardware);
+    }
     settings.chunk_tokens = static_cast<std::size_t>(*arguments.number("chunk-tokens"));
     return settings;
 }

@@ -26,7 +26,14 @@ std::vector<Group> groups_of(const Identity& identity) {
             {"non_draft_input", identity.non_draft_input_digest, 0}};
 }
 
-std::string line(std::string_view label, std::string_view text) { return fmt::format("{:<16}{}\n", label, text); }
+// Text of a foreign capture passes here: control bytes become '?'.
+std::string line(std::string_view label, std::string_view text) {
+    std::string plain(text);
+    for (char& c : plain) {
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    }
+    return fmt::format("{:<16}{}\n", label, plain);
+}
 
 std::string treatment_text(const CaptureHeader& header) {
     const Treatment& treatment = header.treatment;

@@ -37,7 +37,7 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::text,
      .value = "FILE",
      .brief = "prompt as UTF-8 text, tokenised with the target's tokenizer.json",
-     .details = "At most 64 MiB. Nothing is added around the text. Give either --prompt or --prompt-ids.",
+     .details = "At most 8 MiB. Nothing is added around the text. Give either --prompt or --prompt-ids.",
      .commands = kModels},
     {.name = "prompt-ids",
      .kind = OptionKind::text,
@@ -71,7 +71,7 @@ constexpr Option kOptions[] = {
      .brief = "length of the prefix that is materialised, snapshotted and restored",
      .details =
          "Rounded down to a multiple of 32, the page size, with a warning. It must end before the prompt does. To test "
-         "the draft's restore, leave fewer prompt tokens after it than the draft's window.",
+         "the draft's restore, leave fewer than W - 1 prompt tokens after it, W being the draft's window.",
      .commands = kArms,
      .required_in = kArms},
     {.name = "cycles",

@@ -18,6 +18,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kDefaultOut = "draftprobe-out";
 constexpr std::string_view kReportName = "report.json";
+// Everything an output directory holds; pages are put there with --report.
+constexpr std::string_view kOutputEntries[] = {kReportName, "control",       "treated", "repeat",
+                                               "natural",   "uninterrupted", "*.html"};
 
 struct JudgedControl {
     Arm arm = Arm::repeat;
@@ -118,7 +121,7 @@ Result<int> run_probe(const Arguments& arguments, Console& console) {
     DP_RETURN_IF_ERROR(check_report_path(arguments, out));
     DP_ASSIGN_OR_RETURN(ArmPlan plan, plan_arms(arguments, console));
 
-    DP_ASSIGN_OR_RETURN(AtomicDirectory directory, AtomicDirectory::create(out, force, kReportName));
+    DP_ASSIGN_OR_RETURN(AtomicDirectory directory, AtomicDirectory::create(out, force, {kReportName, kOutputEntries}));
     DP_ASSIGN_OR_RETURN(const Outcome outcome, run_arms(plan, further_controls(arguments), directory, console));
     DP_RETURN_IF_ERROR(write_file(directory.file(kReportName), report_json(outcome.comparison)));
     const Comparison comparison = judged(outcome);

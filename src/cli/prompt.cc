@@ -47,7 +47,7 @@ Result<PromptFile> read_prompt_file(const Arguments& arguments) {
     file.path = arguments.text(file.is_text ? "prompt" : "prompt-ids");
     bool empty = false;
     if (file.is_text) {
-        Result<std::string> text = read_text_file(file.path, kMaxPromptBytes);
+        Result<std::string> text = read_text_file(file.path, kMaxPromptTextBytes);
         if (!text.ok()) return text.status().with_context("prompt");
         file.text = std::move(text).value();
         empty = file.text.empty();

@@ -10,7 +10,9 @@
 
 namespace draftprobe::cli {
 
-inline constexpr std::uint64_t kMaxPromptBytes = 64u << 20;
+inline constexpr std::uint64_t kMaxPromptBytes = 64u << 20;  // ids
+// Text: far above what any served position limit takes, and little enough that tokenising it takes seconds.
+inline constexpr std::uint64_t kMaxPromptTextBytes = 8u << 20;
 
 // A prompt file as read, before the model is known. Exactly one of text and ids is meant.
 struct PromptFile {

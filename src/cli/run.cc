@@ -1,12 +1,17 @@
 #include "cli/run.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
 #include <new>
 #include <span>
+#include <thread>
 
+#include "base/files.h"
 #include "base/json.h"
 #include "cli/arguments.h"
 #include "cli/console.h"
@@ -68,6 +73,19 @@ bool asks_for_bisect(std::span<const std::string> words) {
 }
 
 }  // namespace
+
+void remove_partial_output_on_signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+    if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) return;  // then a signal ends the process as ever
+    std::thread([signals] {
+        int signal = 0;
+        if (sigwait(&signals, &signal) != 0) return;
+        remove_partial_directories();
+        _exit(128 + signal);
+    }).detach();
+}
 
 int run(const std::vector<std::string>& words) {
     Console console;

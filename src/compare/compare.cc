@@ -1,6 +1,7 @@
 #include "compare/compare.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -188,6 +189,12 @@ std::vector<LedgerRow> ledger_rows(const CaptureHeader& control, const CaptureHe
     return rows;
 }
 
+std::string field_list(const std::vector<Refusal>& refusals) {
+    std::vector<std::string_view> fields;
+    for (const Refusal& refusal : refusals) fields.push_back(refusal.field);
+    return fmt::format("{}", fmt::join(fields, ", "));
+}
+
 std::string changed_words(const Comparison& c) {
     std::vector<std::string_view> words;
     if (c.proposals_changed) words.push_back("proposals");
@@ -207,8 +214,8 @@ void conclude(Comparison& c, bool hard, std::int64_t differences) {
     const bool undecided_flips = c.flips.near_ties < c.flips.total;
     if (differences == 0) {
         c.verdict = Verdict::same;
-        c.why =
-            fmt::format("{} matched lane-cycles and the ledger are bit-equal at level {}", c.pairs.matched, c.level);
+        c.why = fmt::format("{} matched lane-cycles{} at level {}", c.pairs.matched,
+                            c.level < 2 ? " have equal steps" : " and the ledger are bit-equal", c.level);
     } else if (!hard && !c.drift_explained_by.empty() && !undecided_flips) {
         c.verdict = Verdict::drift;
         c.why =
@@ -235,10 +242,12 @@ void explain_insufficient(Comparison& c, const std::string& reason, const std::s
 
 std::string next_step_of(const Comparison& c) {
     switch (c.verdict) {
-        case Verdict::same: return c.level < 3 ? "repeat at --level 3 to compare hidden rows as well" : "";
+        case Verdict::same: return c.level < 2 ? "repeat at --level 3 to compare state and hidden rows as well" : "";
         case Verdict::drift: return "compare against a control with the same schedule and format to see it vanish";
         case Verdict::changed:
-            if (c.level < 2) return "repeat at --level 2 to have the ledger name the component";
+            if (c.level < 2 && !(c.first && !c.first->cycle)) {
+                return "repeat at --level 2 to have the ledger name the component";
+            }
             return "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
         case Verdict::not_comparable:
             return "make both arms alike, or declare the one intended difference with --treat FIELD";
@@ -264,6 +273,14 @@ void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeade
                              fmt::format("choose a boundary less than {} tokens before the end of the prompt",
                                          std::max<Position>(1, control.requests.front().window - 1)),
                              found);
+    } else if (!found && c.pairs.matched > 0 && c.pairs.unmatched_control + c.pairs.unmatched_treated > 0) {
+        // Equal contexts lead to equal contexts, so nothing found and cycles left over means: one arm stopped early.
+        explain_insufficient(
+            c,
+            fmt::format("{} matched lane-cycles are equal, and {} of the control and {} of the treated arm have no "
+                        "partner: one arm ended before the other",
+                        c.pairs.matched, c.pairs.unmatched_control, c.pairs.unmatched_treated),
+            "run both arms for the same number of cycles; if they were, find out why one ended early", found);
     } else if (c.pairs.matched == 0 && !found) {
         explain_insufficient(c, "no lane-cycle of one arm has its context in the other",
                              "run both arms with the same prompt and more cycles", found);
@@ -309,10 +326,19 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
     c.warnings = std::move(comparability.warnings);
     if (!c.refusals.empty()) {
         c.verdict = Verdict::not_comparable;
-        c.why = fmt::format("{} undeclared differences of identity or settings, the first is {}", c.refusals.size(),
-                            c.refusals.front().field);
+        c.why = fmt::format("{} undeclared difference{} of identity or settings: {}", c.refusals.size(),
+                            c.refusals.size() == 1 ? "" : "s", field_list(c.refusals));
         c.next_step = next_step_of(c);
         return outcome;
+    }
+    for (const CaptureHeader* header : {&ch, &th}) {
+        if (header->treatment.faults.empty()) continue;
+        c.warnings.push_back(fmt::format("the {} capture was made with an injected fault: {}",
+                                         header == &ch ? "control" : "treated",
+                                         fmt::join(header->treatment.faults, ", ")));
+    }
+    if (ch.arm == Arm::restored && th.arm != Arm::restored) {
+        c.warnings.push_back("the control is a restored arm and the treated one is not: they look swapped");
     }
     ArmCheck arms = check_arms(ch, th);
     c.armed = std::move(arms.armed);

@@ -107,6 +107,7 @@ TEST_F(Compare, NaturalControlIsSameOnCanonicalNumerics) {
     fixture::ArmData natural = fixture::make_arm(Arm::natural);
     natural.header.schedule = {{ForwardKind::prefill, ForwardPhase::resume, "r0", 0, 0, 256, "f32"}};
     natural.header.requests[0].boundary = 0;
+    for (StepRecord& step : natural.steps) step.exposure = {};  // no boundary, nothing below it
     natural.header.ledger.erase(natural.header.ledger.begin());
     EXPECT_EQ(run(control_, natural).verdict, Verdict::same);
 }
@@ -483,6 +484,24 @@ TEST_F(Compare, NothingMatchedIsInsufficient) {
     const Comparison c = run(control_, treated_);
     EXPECT_EQ(c.verdict, Verdict::insufficient);
     EXPECT_EQ(c.pairs.unmatched_control, 6);
+}
+
+TEST_F(Compare, AnArmThatEndsEarlyIsInsufficientAndNotTheSame) {
+    treated_.steps.pop_back();
+    treated_.draft_hidden.pop_back();
+    treated_.target_hidden.pop_back();
+    const Comparison c = run(control_, treated_);
+    EXPECT_EQ(c.verdict, Verdict::insufficient);
+    EXPECT_EQ(c.pairs.unmatched_control, 1);
+    EXPECT_THAT(c.why, HasSubstr("ended before the other"));
+}
+
+TEST_F(Compare, InjectedFaultsAndSwappedArmsAreSaid) {
+    treated_.header.treatment.faults = {"context-shift=32"};
+    EXPECT_THAT(run(control_, treated_).warnings, testing::Contains(HasSubstr("injected fault: context-shift=32")));
+    EXPECT_THAT(run(treated_, control_).warnings, testing::Contains(HasSubstr("look swapped")));
+    treated_.header.treatment.faults.clear();
+    EXPECT_THAT(run(control_, treated_).warnings, testing::Not(testing::Contains(HasSubstr("injected"))));
 }
 
 TEST_F(Compare, TotalsAloneAreInsufficientAndHaveNoSurvival) {

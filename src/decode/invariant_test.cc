@@ -297,6 +297,20 @@ TEST_P(Invariant, ARefusedRestoreLeavesTheLaneUntouched) {
     }
 }
 
+TEST_P(Invariant, ARowThatIsNotFiniteEndsTheRunAndMovesNothing) {
+    auto e = engine();
+    const std::span<const TokenId> all(prompt_);
+    e->begin_request(0, {1000, {}});
+    ASSERT_TRUE(e->prefill(0, all.first(64), 64, false).ok());
+    const auto page = e->lane(0).kv.page_bytes(1);
+    std::fill(page.begin(), page.end(), std::byte{0xff});
+    const StateDigests before = digests(e->lane(0));
+    const Status status = e->prefill(0, all.subspan(64, 20), 0, true);
+    EXPECT_EQ(status.code(), StatusCode::corrupt);
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("position 64"));
+    EXPECT_EQ(digests(e->lane(0)), before);
+}
+
 TEST_P(Invariant, StopAndLimitCutAfterAcceptance) {
     const PlainRun reference = plain(20);
     const int lanes[] = {0};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -51,6 +52,25 @@ std::size_t total_rows(std::span<const Segment> segments) {
     std::size_t rows = 0;
     for (const Segment& segment : segments) rows += segment.tokens.size();
     return rows;
+}
+
+// A NaN or an infinity spreads over everything behind it, and then every row equals every other bit for bit: a
+// comparison of such rows proves nothing, so the run ends here.
+Status check_finite(std::span<const Segment> segments, ConstRows hidden) {
+    std::size_t row = 0;
+    for (const Segment& segment : segments) {
+        for (std::size_t i = 0; i < segment.tokens.size(); ++i, ++row) {
+            if (std::all_of(hidden.row(row), hidden.row(row) + hidden.cols, [](float x) { return std::isfinite(x); })) {
+                continue;
+            }
+            return corrupt(
+                fmt::format("target: the hidden row of position {} (lane {}) is not finite after the final "
+                            "norm, expected finite numbers; the weights overflow float32, or state was "
+                            "read that nobody wrote",
+                            segment.lane->length + static_cast<Position>(i), segment.lane->id()));
+        }
+    }
+    return {};
 }
 
 }  // namespace
@@ -337,6 +357,7 @@ Status TargetForward::run(std::span<const Segment> segments, LogitRows logit_row
     out.hidden.resize(rows * hidden_size);
     const Rows normed{out.hidden.data(), rows, hidden_size, hidden_size};
     final_norm(hidden.rows(), normed);
+    DP_RETURN_IF_ERROR(check_finite(segments, normed));
 
     out.logit_rows.clear();
     if (logit_rows == LogitRows::all) {

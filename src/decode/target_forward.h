@@ -45,6 +45,7 @@ public:
 
     // Computes the rows. Fails with exhausted when a lane cannot hold them, invalid_argument for an empty segment or a
     // token outside the vocabulary; no committed state changes either way.
+    // Also corrupt for a row that is not finite.
     Status run(std::span<const Segment> segments, LogitRows logit_rows, ForwardOutput& out);
 
     // Makes the first `retained` of the rows that the last run() computed for this lane committed state (0 is allowed).

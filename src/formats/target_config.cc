@@ -246,6 +246,10 @@ Result<TargetConfig> read_target_config(const std::filesystem::path& dir) {
     DP_ASSIGN_OR_RETURN(const Json config, parse_json_file(path, kMaxConfigBytes));
     const Result<Json> generation = parse_json_file(dir / "generation_config.json", kMaxConfigBytes);
     if (!generation.ok() && generation.status().code() != StatusCode::not_found) return generation.status();
+    if (generation.ok() && !generation.value().is_object()) {
+        return corrupt(fmt::format("{}: found {}, expected a JSON object", (dir / "generation_config.json").string(),
+                                   generation.value().type_name()));
+    }
     return parse_target_config(config, generation.ok() ? &generation.value() : nullptr, path.string());
 }
 

@@ -260,6 +260,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     options.boundary = request.boundary;
     options.request = request.key;
     options.tokenizer_digest = assembly.tokenizer_identity.digest;
+    options.require_finite_draft = arm != Arm::restored;
     options.numerics_class = numerics::numerics_class_name(engine_settings.numerics);
     Recorder recorder(options, writer);
     const std::size_t window = core->window();
@@ -268,6 +269,8 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     CaptureHeader header;
     header.settings = effective_settings(assembly, engine_settings);
     ArmRun run(assembly, request, settings, arm, engine, recorder, state_identity(assembly, header.settings));
+    // How long an arm decodes reaches no byte of its state, but arms of different length are not comparable.
+    header.settings.push_back({"cycles", fmt::format("{}", request.cycles)});
     DP_RETURN_IF_ERROR(run.run());
 
     header.level = settings.level;

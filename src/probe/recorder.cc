@@ -1,6 +1,9 @@
 #include "probe/recorder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "base/float_bits.h"
 #include "base/hash.h"
@@ -164,6 +167,13 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
         std::partial_sort(scores.begin(), scores.begin() + 2, scores.end(), std::greater<>());
         step_.selector_margins.push_back(scores[0] - scores[1]);
         step_.candidate_margins.push_back(choice.unary[(t + 1) * choice.top_k - 1] - choice.next_unary[t]);
+    }
+    for (std::size_t r = 0; options_.require_finite_draft && status_.ok() && r < hidden.rows; ++r) {
+        if (std::all_of(hidden.row(r), hidden.row(r) + hidden.cols, [](float x) { return std::isfinite(x); })) continue;
+        status_ =
+            corrupt(fmt::format("draft: hidden row {} of the block at position {} is not finite, expected finite "
+                                "numbers; the draft's weights overflow float32",
+                                r + 1, lane.length));
     }
     keep_rows(hidden, draft_hidden_, step_.draft_hidden_digests);
     step_.drafted = static_cast<std::int64_t>(choice.proposals.size());

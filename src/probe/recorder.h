@@ -22,6 +22,9 @@ struct RecorderOptions {
     std::string request;           // key
     std::string tokenizer_digest;
     std::string numerics_class;
+    // A computing arm must be finite throughout. A restored one may not be: a draft that reads rows nobody wrote is a
+    // finding.
+    bool require_finite_draft = true;
 };
 
 class Recorder final : public instrument::CycleSink {

@@ -88,9 +88,11 @@ std::string rows_text(const ComponentRows& rows) {
     return text.empty() ? "none" : text;
 }
 
-void write_armed(std::string& out, const Armed& armed) {
-    line(out, "armed", armed.armed ? "yes" : "no");
-    if (armed.draft_exposure) {
+void write_armed(std::string& out, const Comparison& c) {
+    const Armed& armed = c.armed;
+    const bool restored = c.treated_capture.arm == "restored";
+    line(out, "armed", !restored ? "no restored arm: both arms computed" : armed.armed ? "yes" : "no");
+    if (armed.draft_exposure && restored) {
         line(out, "exposure",
              fmt::format("{} restored positions visible to the draft at its first cycle", *armed.draft_exposure));
     }
@@ -110,8 +112,9 @@ void write_acceptance(std::string& out, const Comparison& c) {
     std::string positions;
     for (std::size_t i = 0; i < c.paired.at_risk.size(); ++i) {
         if (c.paired.accepted_control[i] == c.paired.accepted_treated[i]) continue;
-        positions += fmt::format("{}{}: {} to {} of {}", positions.empty() ? "" : "; ", i + 1,
-                                 c.paired.accepted_control[i], c.paired.accepted_treated[i], c.paired.at_risk[i]);
+        positions += fmt::format("{}position {}: accepted {} in the control and {} in the treated arm, of {}",
+                                 positions.empty() ? "" : "; ", i + 1, c.paired.accepted_control[i],
+                                 c.paired.accepted_treated[i], c.paired.at_risk[i]);
     }
     line(out, "by position", positions);
     if (c.control.lane_cycles > 0) line(out, "survival", c.survival_refused);
@@ -156,7 +159,7 @@ std::string report_text(const Comparison& c) {
                          c.pairs.differing, c.pairs.unmatched_control, c.pairs.unmatched_treated));
         line(out, "unmatched", with_prefix("control: ", reasons_text(c.pairs.control)));
         line(out, "unmatched", with_prefix("treated: ", reasons_text(c.pairs.treated)));
-        write_armed(out, c.armed);
+        write_armed(out, c);
         write_acceptance(out, c);
         write_drift(out, "draft drift", c.draft_drift);
         write_drift(out, "target drift", c.target_drift);
