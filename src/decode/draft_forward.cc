@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "decode/ranking.h"
+#include "decode/scratch.h"
 #include "decode/target_forward.h"
 #include "numerics/scalar_math.h"
 
@@ -17,14 +18,6 @@ using numerics::Rows;
 using state::Lane;
 
 namespace {
-
-struct Scratch {
-    std::vector<float> data;
-    std::size_t cols;
-    Scratch(std::size_t row_count, std::size_t col_count) : data(row_count * col_count), cols(col_count) {}
-    Rows rows() { return {data.data(), data.size() / cols, cols, cols}; }
-    float* row(std::size_t i) { return data.data() + i * cols; }
-};
 
 // Keys of one lane and layer by absolute position: the ring below the anchor's position, the block's own rows from it
 // on.
@@ -68,10 +61,6 @@ private:
     ConstRows block_values_;
     std::size_t head_dim_;
 };
-
-ConstRows slice(ConstRows rows, std::size_t first, std::size_t count) {
-    return {rows.data + first * rows.stride, count, rows.cols, rows.stride};
-}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "decode/scratch.h"
 #include "numerics/scalar_math.h"
 
 namespace draftprobe::decode {
@@ -20,15 +21,6 @@ using state::Lane;
 
 namespace {
 
-// Row-major scratch matrix.
-struct Scratch {
-    std::vector<float> data;
-    std::size_t cols;
-    Scratch(std::size_t row_count, std::size_t col_count) : data(row_count * col_count), cols(col_count) {}
-    Rows rows() { return {data.data(), data.size() / cols, cols, cols}; }
-    float* row(std::size_t i) { return data.data() + i * cols; }
-};
-
 class LaneKeys : public numerics::KeySource {
 public:
     LaneKeys(const state::KvPages& pages, std::size_t layer) : pages_(pages), layer_(layer) {}
@@ -40,13 +32,6 @@ private:
     const state::KvPages& pages_;
     std::size_t layer_;
 };
-
-Rows slice(Rows rows, std::size_t first, std::size_t count) {
-    return {rows.data + first * rows.stride, count, rows.cols, rows.stride};
-}
-ConstRows slice(ConstRows rows, std::size_t first, std::size_t count) {
-    return {rows.data + first * rows.stride, count, rows.cols, rows.stride};
-}
 
 std::size_t total_rows(std::span<const Segment> segments) {
     std::size_t rows = 0;
