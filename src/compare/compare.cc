@@ -321,6 +321,13 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
         if (std::find(c.notes.begin(), c.notes.end(), note) == c.notes.end()) c.notes.push_back(note);
     }
     Comparability comparability = check_comparable(ch, th, options.treat);
+    if (!comparability.unknown.empty()) {
+        outcome.failure = invalid_argument(
+            fmt::format("declared treatment '{}': no field of these captures has that name; expected a settings field "
+                        "such as kv_format or an identity group such as draft (see 'draftprobe inspect')",
+                        comparability.unknown.front()));
+        return outcome;
+    }
     c.refusals = std::move(comparability.refusals);
     c.declared = std::move(comparability.declared);
     c.warnings = std::move(comparability.warnings);

@@ -95,6 +95,17 @@ TEST_F(Compare, LaneEnvironmentAndControllerDoNotCount) {
     EXPECT_EQ(run(control_, treated_).verdict, Verdict::same);
 }
 
+TEST_F(Compare, ATreatmentThatNamesNothingIsAnError) {
+    const auto control = directory_ / "control";
+    const auto treated = directory_ / "treated";
+    ASSERT_TRUE(fixture::write_arm(control, control_).ok());
+    ASSERT_TRUE(fixture::write_arm(treated, treated_).ok());
+    const Result<Comparison> result = compare_captures(control, treated, {{"nosuchfield"}});
+    EXPECT_EQ(result.status().code(), StatusCode::invalid_argument);
+    EXPECT_THAT(result.status().message(), HasSubstr("nosuchfield"));
+    EXPECT_TRUE(compare_captures(control, treated, {{"settings.numerics", "draft"}}).ok());
+}
+
 TEST_F(Compare, AnotherBuildIsAWarning) {
     treated_.header.identity.build = fixture::group("other build");
     const Comparison c = run(control_, treated_);

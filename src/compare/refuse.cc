@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace draftprobe {
 namespace {
@@ -13,8 +14,10 @@ public:
 
     // `scope` is "identity", "settings", "request" or "capture"; a treatment may name the field with or without it.
     void compare(std::string_view scope, std::string_view field, std::string control, std::string treated) {
-        if (control == treated) return;
         const std::string full = fmt::format("{}.{}", scope, field);
+        known_.emplace(field);
+        known_.insert(full);
+        if (control == treated) return;
         const bool covered = std::any_of(treat_.begin(), treat_.end(),
                                          [&](const std::string& name) { return name == field || name == full; });
         if (covered) {
@@ -24,9 +27,28 @@ public:
         }
     }
 
+    // Digests are compared whole and shown short.
+    void compare_digests(std::string_view field, const std::string& control, const std::string& treated) {
+        compare("identity", field, control == treated ? "" : shown(control), control == treated ? "" : shown(treated));
+        if (control != treated && shown(control) == shown(treated)) {
+            out_.refusals.push_back({fmt::format("identity.{}", field), control, treated});
+        }
+    }
+
+    // Treatments that no compared field is named like. `others`: names that are declared without being compared here.
+    void find_unknown(std::initializer_list<std::string_view> others) {
+        for (const std::string& name : treat_) {
+            if (known_.contains(name) || std::find(others.begin(), others.end(), name) != others.end()) continue;
+            out_.unknown.push_back(name);
+        }
+    }
+
 private:
+    static std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
+
     Comparability& out_;
     const std::vector<std::string>& treat_;
+    std::set<std::string> known_;
 };
 
 std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
@@ -85,12 +107,12 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
     Collector collect(result, treat);
     const Identity& c = control.identity;
     const Identity& t = treated.identity;
-    collect.compare("identity", "target", shown(c.target.digest), shown(t.target.digest));
-    collect.compare("identity", "draft", shown(c.draft.digest), shown(t.draft.digest));
-    collect.compare("identity", "tokenizer", shown(c.tokenizer.digest), shown(t.tokenizer.digest));
+    collect.compare_digests("target", c.target.digest, t.target.digest);
+    collect.compare_digests("draft", c.draft.digest, t.draft.digest);
+    collect.compare_digests("tokenizer", c.tokenizer.digest, t.tokenizer.digest);
     collect.compare("identity", "template", template_text(c.chat_template), template_text(t.chat_template));
     compare_prompts(collect, control, treated);
-    collect.compare("identity", "budget_seed", shown(c.budget_seed.digest), shown(t.budget_seed.digest));
+    collect.compare_digests("budget_seed", c.budget_seed.digest, t.budget_seed.digest);
     compare_settings(collect, control, treated);
     compare_requests(collect, control, treated);
     collect.compare("capture", "block", fmt::format("{}", control.block), fmt::format("{}", treated.block));
@@ -114,6 +136,7 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
                         "build's",
                         shown(c.build.digest), shown(t.build.digest)));
     }
+    collect.find_unknown({"prompt", "identity.prompt", "hidden", "capture.hidden", "timing_confounded"});
     std::sort(result.declared.begin(), result.declared.end());
     result.declared.erase(std::unique(result.declared.begin(), result.declared.end()), result.declared.end());
     return result;

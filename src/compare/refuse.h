@@ -13,6 +13,7 @@ struct Comparability {
     std::vector<Refusal> refusals;      // all of them, in the order of the header
     std::vector<std::string> declared;  // full field names of mismatches that a declared treatment covers
     std::vector<std::string> warnings;
+    std::vector<std::string> unknown;  // declared treatments that name no field of these captures
 };
 
 Comparability check_comparable(const CaptureHeader& control, const CaptureHeader& treated,
