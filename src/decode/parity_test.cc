@@ -141,9 +141,9 @@ struct FormatCase {
     double attention_floor;  // a healthy run is above it: the format is really in use
 };
 
-class FormatParity : public ::testing::TestWithParam<FormatCase> {};
+class LayerFormatParity : public ::testing::TestWithParam<FormatCase> {};
 
-TEST_P(FormatParity, LayersStayWithinTheBoundOfTheirFormat) {
+TEST_P(LayerFormatParity, LayersStayWithinTheBoundOfTheirFormat) {
     const FormatCase& format = GetParam();
     const Stages stages("target-r2-mlx4");
     const auto model = load_golden_target("target-r2-mlx4");
@@ -167,7 +167,7 @@ TEST_P(FormatParity, LayersStayWithinTheBoundOfTheirFormat) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Served, FormatParity,
+INSTANTIATE_TEST_SUITE_P(Served, LayerFormatParity,
                          ::testing::Values(FormatCase{"bf16", state::RowFormat::bf16, state::KvFormat::bf16,
                                                       numerics::NumericsClass::f32, 6e-3, 2e-3, 1e-5},
                                            FormatCase{"int8_kv", state::RowFormat::bf16, state::KvFormat::int8,
@@ -175,6 +175,75 @@ INSTANTIATE_TEST_SUITE_P(Served, FormatParity,
                                            FormatCase{"i8dot", state::RowFormat::bf16, state::KvFormat::bf16,
                                                       numerics::NumericsClass::i8dot, 5e-2, 5e-2, 1e-3}),
                          [](const auto& param_info) { return std::string(param_info.param.name); });
+
+// The last two stages under the served formats. final norm: float32 throughout, so the parity bound holds. logits:
+// affine weights enter as they are in class f32 (parity bound); i8dot rounds one row of activations to int8, about 1 %:
+// 2e-2.
+TEST(FormatParity, FinalNormAndLogitsOfTheQuantisedHead) {
+    const Stages stages("target-r2-mlx4");
+    const auto model = load_golden_target("target-r2-mlx4");
+    const auto hidden = static_cast<std::size_t>(model->config().hidden);
+    const auto vocab = static_cast<std::size_t>(model->config().vocab);
+    const std::vector<float> normed = stages.floats("final_norm");
+    const std::size_t rows = normed.size() / hidden;
+    for (const auto cls : {numerics::NumericsClass::f32, numerics::NumericsClass::i8dot}) {
+        EngineSettings settings = golden_settings(state::RowFormat::bf16, state::KvFormat::bf16);
+        settings.numerics = cls;
+        const auto core = make_core({model, nullptr}, settings);
+        std::vector<float> logits(rows * vocab);
+        core->target_forward().logits({normed.data(), rows, hidden, hidden}, {logits.data(), rows, vocab, vocab});
+        const bool exact = cls == numerics::NumericsClass::f32;
+        expect_close(logits, stages.floats("logits"), "logits", exact ? kParityBound : 2e-2);
+        if (!exact) {
+            EXPECT_GT(relative_l2(logits, stages.floats("logits")), 1e-4);
+        }
+    }
+}
+
+// The draft with BF16 context rows and rings: a context row is rounded once (1.1e-3 in relative L2 at most), a ring row
+// is made from the rounded row and rounded again (together 3e-3), and attention averages them: a layer's output moves
+// by less, 3e-3.
+TEST(FormatParity, DraftStagesWithBf16ContextRows) {
+    const Stages stages("draft-w64");
+    const auto draft = load_golden_draft("draft-w64");
+    const auto core = make_core({load_golden_target("target-r2"), draft},
+                                golden_settings(state::RowFormat::bf16, state::KvFormat::bf16));
+    DraftForward& forward = *core->draft_forward();
+    const auto hidden = static_cast<std::size_t>(draft->config().hidden);
+    const std::vector<float> taps = stages.floats("taps");
+    const std::vector<TokenId> block_ids = stages.ids("long.block_ids");
+    const auto first = static_cast<std::size_t>(stages.ids("long.first_position")[0]);
+    const std::size_t tap_width = taps.size() / first;
+    state::Lane& lane = core->lane(0);
+    lane.length = static_cast<Position>(first);
+    lane.anchor = block_ids[0];
+    lane.has_anchor = true;
+    forward.append_context(lane, 0, {taps.data(), first, tap_width, tap_width}, state::RowSource::computed);
+    const auto rounded_rows = [&](const state::StoredRows& rows) {
+        std::vector<float> values;
+        for (Position p = lane.draft.first(); p < lane.draft.end(); ++p) {
+            values.resize(values.size() + rows.cols());
+            rows.read(lane.draft.slot(p), values.data() + values.size() - rows.cols());
+        }
+        return values;
+    };
+    const auto expect_within = [&](const std::vector<float>& ours, const std::string& stage, double bound) {
+        const std::vector<float> all = stages.floats(stage);
+        const std::vector<float> reference(all.end() - static_cast<std::ptrdiff_t>(ours.size()), all.end());
+        expect_close(ours, reference, stage, bound);
+        EXPECT_GT(relative_l2(ours, reference), kParityBound) << stage << ": BF16 is not in use";
+    };
+    expect_within(rounded_rows(lane.draft.rows()), "long.context", 2e-3);
+    state::Lane* const lanes[] = {&lane};
+    for (std::size_t layer = 0; layer < draft->layers().size(); ++layer) {
+        const std::string prefix = "long.layers." + std::to_string(layer) + ".context_";
+        expect_within(rounded_rows(lane.draft.keys(layer)), prefix + "k", 3e-3);
+        expect_within(rounded_rows(lane.draft.values(layer)), prefix + "v", 3e-3);
+        std::vector<float> rows = stages.floats("long.hidden." + std::to_string(layer));
+        forward.layer(layer, lanes, {rows.data(), block_ids.size(), hidden, hidden});
+        expect_within(rows, "long.hidden." + std::to_string(layer + 1), 3e-3);
+    }
+}
 
 // The Hugging Face and the MLX form of the same weights differ by the 4-bit (8-bit) codes and by bf16(1+w). With the
 // MLX form's own dequantised weights as reference both load alike; against the unquantised form a layer moves by the
