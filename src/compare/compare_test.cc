@@ -106,6 +106,15 @@ TEST_F(Compare, ATreatmentThatNamesNothingIsAnError) {
     EXPECT_TRUE(compare_captures(control, treated, {{"settings.numerics", "draft"}}).ok());
 }
 
+TEST_F(Compare, DigestsAreComparedWholeThoughShownShort) {
+    control_.header.identity.draft = IdentityGroup{std::string(64, 'a'), {}, false};
+    treated_.header.identity.draft = IdentityGroup{std::string(63, 'a') + 'b', {}, false};
+    const Comparison c = run(control_, treated_);
+    EXPECT_EQ(c.verdict, Verdict::not_comparable);
+    ASSERT_EQ(c.refusals.size(), 1u);
+    EXPECT_EQ(c.refusals[0].field, "identity.draft");
+}
+
 TEST_F(Compare, AnotherBuildIsAWarning) {
     treated_.header.identity.build = fixture::group("other build");
     const Comparison c = run(control_, treated_);

@@ -8,31 +8,21 @@
 namespace draftprobe {
 namespace {
 
+std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
+
 class Collector {
 public:
     Collector(Comparability& out, const std::vector<std::string>& treat) : out_(out), treat_(treat) {}
 
     // `scope` is "identity", "settings", "request" or "capture"; a treatment may name the field with or without it.
     void compare(std::string_view scope, std::string_view field, std::string control, std::string treated) {
-        const std::string full = fmt::format("{}.{}", scope, field);
-        known_.emplace(field);
-        known_.insert(full);
-        if (control == treated) return;
-        const bool covered = std::any_of(treat_.begin(), treat_.end(),
-                                         [&](const std::string& name) { return name == field || name == full; });
-        if (covered) {
-            out_.declared.push_back(full);
-        } else {
-            out_.refusals.push_back({full, std::move(control), std::move(treated)});
-        }
+        const bool equal = control == treated;
+        add(scope, field, equal, std::move(control), std::move(treated));
     }
 
     // Digests are compared whole and shown short.
     void compare_digests(std::string_view field, const std::string& control, const std::string& treated) {
-        compare("identity", field, control == treated ? "" : shown(control), control == treated ? "" : shown(treated));
-        if (control != treated && shown(control) == shown(treated)) {
-            out_.refusals.push_back({fmt::format("identity.{}", field), control, treated});
-        }
+        add("identity", field, control == treated, shown(control), shown(treated));
     }
 
     // Treatments that no compared field is named like. `others`: names that are declared without being compared here.
@@ -44,14 +34,24 @@ public:
     }
 
 private:
-    static std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
+    void add(std::string_view scope, std::string_view field, bool equal, std::string control, std::string treated) {
+        const std::string full = fmt::format("{}.{}", scope, field);
+        known_.emplace(field);
+        known_.insert(full);
+        if (equal) return;
+        const bool covered = std::any_of(treat_.begin(), treat_.end(),
+                                         [&](const std::string& name) { return name == field || name == full; });
+        if (covered) {
+            out_.declared.push_back(full);
+        } else {
+            out_.refusals.push_back({full, std::move(control), std::move(treated)});
+        }
+    }
 
     Comparability& out_;
     const std::vector<std::string>& treat_;
     std::set<std::string> known_;
 };
-
-std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
 
 std::string template_text(const TemplateIdentity& t) {
     return fmt::format("{} thinking={} effort={}", shown(t.digest), t.thinking.empty() ? "none" : t.thinking,

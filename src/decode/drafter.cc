@@ -2,10 +2,6 @@
 
 namespace draftprobe::decode {
 
-std::string_view proposal_source_name(ProposalSource source) {
-    return source == ProposalSource::draft ? "draft" : "script";
-}
-
 void ScriptedDrafter::propose(std::span<state::Lane* const> lanes, DraftOutput& out) {
     out.hidden.clear();
     out.choices.clear();

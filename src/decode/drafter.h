@@ -11,7 +11,6 @@
 namespace draftprobe::decode {
 
 enum class ProposalSource { draft, script };
-std::string_view proposal_source_name(ProposalSource source);
 
 class Drafter {
 public:

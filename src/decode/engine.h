@@ -24,14 +24,6 @@
 namespace draftprobe::decode {
 
 enum class ForwardKind { prefill, verify, plain };
-inline std::string_view forward_kind_name(ForwardKind kind) {
-    switch (kind) {
-        case ForwardKind::prefill: return "prefill";
-        case ForwardKind::verify: return "verify";
-        case ForwardKind::plain: return "plain";
-    }
-    return "unknown";
-}
 
 // One lane's verification as an observer sees it. Spans live during the call only.
 struct VerifyView {

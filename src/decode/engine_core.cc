@@ -6,16 +6,6 @@
 
 namespace draftprobe::decode {
 
-std::string_view cut_name(Cut cut) {
-    switch (cut) {
-        case Cut::none: return "none";
-        case Cut::budget: return "budget";
-        case Cut::stop: return "stop";
-        case Cut::limit: return "limit";
-    }
-    return "unknown";
-}
-
 namespace {
 std::size_t size(std::int64_t dimension) { return static_cast<std::size_t>(dimension); }
 }  // namespace

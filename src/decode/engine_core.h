@@ -37,8 +37,7 @@ struct RequestLimits {
     std::vector<TokenId> stop_ids;
 };
 
-enum class Cut { none, budget, stop, limit };
-std::string_view cut_name(Cut cut);
+enum class Cut { none, stop, limit };
 
 // One lane's cycle in the six counts of docs/glossary.md.
 struct CycleResult {

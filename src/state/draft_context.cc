@@ -4,16 +4,6 @@
 
 namespace draftprobe::state {
 
-std::string_view row_source_name(RowSource source) {
-    switch (source) {
-        case RowSource::none: return "none";
-        case RowSource::computed: return "computed";
-        case RowSource::restored: return "restored";
-        case RowSource::carried: return "carried";
-    }
-    return "unknown";
-}
-
 void append_source(std::vector<SourceRange>& ranges, Position first, Position last, RowSource source) {
     if (first >= last) return;
     if (!ranges.empty() && ranges.back().last == first && ranges.back().source == source) {

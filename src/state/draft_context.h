@@ -15,7 +15,6 @@
 namespace draftprobe::state {
 
 enum class RowSource { none, computed, restored, carried };
-std::string_view row_source_name(RowSource source);
 
 struct SourceRange {
     Position first = 0;  // inclusive

@@ -56,11 +56,6 @@ Status KvPages::reserve(Position last) {
     return {};
 }
 
-void KvPages::truncate(Position length) {
-    const std::size_t keep = static_cast<std::size_t>((length + kPageTokens - 1) / kPageTokens);
-    if (pages_.size() > keep) pages_.resize(keep);
-}
-
 void KvPages::write(std::size_t layer, Position position, const float* k, const float* v) {
     const std::size_t page = static_cast<std::size_t>(position / kPageTokens);
     const std::size_t slot = static_cast<std::size_t>(position % kPageTokens);

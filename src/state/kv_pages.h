@@ -25,9 +25,6 @@ public:
 
     // Makes pages exist up to and including the one that holds `last`. Fails with exhausted beyond max_tokens.
     Status reserve(Position last);
-    std::size_t pages() const { return pages_.size(); }
-    // Drops pages that start at or past `length`.
-    void truncate(Position length);
 
     // Rounds (or quantises) and stores one row of one layer; k and v are [kv_heads * head_dim]. Requires
     // reserve(position).

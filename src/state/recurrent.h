@@ -43,7 +43,6 @@ public:
     const RecurrentCell& current() const { return cells_[parity_]; }
     RecurrentCell& idle() { return cells_[1 - parity_]; }
     void flip() { parity_ = 1 - parity_; }
-    int parity() const { return parity_; }
 
     DeltaOperands operands;
 
