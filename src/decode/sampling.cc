@@ -1,0 +1,178 @@
+#include "decode/sampling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "decode/ranking.h"
+#include "numerics/scalar_math.h"
+
+namespace draftprobe::decode {
+
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Unnormalised: ids ascending, terms parallel to them.
+struct Terms {
+    std::vector<TokenId> ids;
+    std::vector<double> terms;
+};
+
+TokenDistribution normalised(Terms kept) {
+    const double total = std::accumulate(kept.terms.begin(), kept.terms.end(), 0.0);
+    TokenDistribution result;
+    for (std::size_t i = 0; i < kept.ids.size(); ++i) {
+        if (kept.terms[i] <= 0) continue;  // a term that underflowed can never be drawn
+        result.ids.push_back(kept.ids[i]);
+        result.probabilities.push_back(kept.terms[i] / total);
+    }
+    return result;
+}
+
+float finite_or_lowest(float x) { return std::isfinite(x) ? x : kMinusInfinity; }
+
+double term(float logit, float best, float temperature) {
+    const float x = finite_or_lowest(logit);
+    if (x == kMinusInfinity) return 0;
+    return static_cast<double>(numerics::exp_f32((x - best) / temperature));
+}
+
+// The kept tokens in rank order, with their terms.
+std::vector<RankedLogit> ranked(std::span<const float> logits, std::int64_t top_k) {
+    const std::size_t count = top_k > 0 ? std::min(logits.size(), static_cast<std::size_t>(top_k)) : logits.size();
+    return top_logits(logits, count);
+}
+
+// Length of the shortest leading part of `terms` (rank order) whose mass reaches top_p, at least 1.
+std::size_t top_p_count(std::span<const double> terms, float top_p) {
+    const double total = std::accumulate(terms.begin(), terms.end(), 0.0);
+    double before = 0;
+    std::size_t count = 0;
+    while (count < terms.size() && (count == 0 || before < static_cast<double>(top_p) * total))
+        before += terms[count++];
+    return count;
+}
+
+}  // namespace
+
+bool SamplingSettings::greedy() const { return !(temperature >= kGreedyTemperature); }
+
+Status check_sampling(const SamplingSettings& settings) {
+    const auto refuse = [](std::string_view name, double found, std::string_view expected) {
+        return invalid_argument(fmt::format("sampling: {} is {}, expected {}", name, found, expected));
+    };
+    if (!(settings.temperature >= 0 && settings.temperature <= 100)) {
+        return refuse("temperature", settings.temperature, "a number from 0 (greedy) to 100");
+    }
+    if (settings.top_k < 0) return refuse("top-k", static_cast<double>(settings.top_k), "0 (all) or more");
+    if (!(settings.top_p > 0 && settings.top_p <= 1)) return refuse("top-p", settings.top_p, "above 0, at most 1");
+    if (!(settings.min_p >= 0 && settings.min_p < 1)) return refuse("min-p", settings.min_p, "from 0, below 1");
+    return {};
+}
+
+double uniform(std::uint64_t seed, std::uint64_t request, Position position, RandomStream stream) {
+    constexpr std::uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+    constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
+    const auto at = static_cast<std::uint64_t>(position);
+    std::array<std::uint32_t, 4> x = {static_cast<std::uint32_t>(at),
+                                      static_cast<std::uint32_t>(at >> 32 & 0xFFFF) | static_cast<std::uint32_t>(stream)
+                                                                                          << 16,
+                                      static_cast<std::uint32_t>(request), static_cast<std::uint32_t>(request >> 32)};
+    std::uint32_t key0 = static_cast<std::uint32_t>(seed);
+    std::uint32_t key1 = static_cast<std::uint32_t>(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t low = std::uint64_t{kMultiplier0} * x[0];
+        const std::uint64_t high = std::uint64_t{kMultiplier1} * x[2];
+        x = {static_cast<std::uint32_t>(high >> 32) ^ x[1] ^ key0, static_cast<std::uint32_t>(high),
+             static_cast<std::uint32_t>(low >> 32) ^ x[3] ^ key1, static_cast<std::uint32_t>(low)};
+        key0 += kWeyl0;
+        key1 += kWeyl1;
+    }
+    const std::uint64_t bits = (std::uint64_t{x[0]} << 32 | x[1]) >> 11;
+    return static_cast<double>(bits) * 0x1p-53;
+}
+
+double TokenDistribution::probability(TokenId token) const {
+    const auto found = std::lower_bound(ids.begin(), ids.end(), token);
+    if (found == ids.end() || *found != token) return 0;
+    return probabilities[static_cast<std::size_t>(found - ids.begin())];
+}
+
+TokenDistribution target_distribution(std::span<const float> logits, const SamplingSettings& settings) {
+    float best = kMinusInfinity;
+    for (const float logit : logits) best = std::max(best, finite_or_lowest(logit));
+    if (best == kMinusInfinity) return TokenDistribution::point(0);
+    Terms kept;
+    if (settings.top_k == 0 && settings.top_p >= 1) {
+        // Nothing needs a ranking: terms in id order.
+        for (std::size_t i = 0; i < logits.size(); ++i) {
+            const double value = term(logits[i], best, settings.temperature);
+            if (value < static_cast<double>(settings.min_p)) continue;  // the best token's term is 1
+            kept.ids.push_back(static_cast<TokenId>(i));
+            kept.terms.push_back(value);
+        }
+        return normalised(std::move(kept));
+    }
+    std::vector<RankedLogit> order = ranked(logits, settings.top_k);
+    std::vector<double> terms;
+    for (const RankedLogit& entry : order) terms.push_back(term(entry.logit, best, settings.temperature));
+    std::size_t count = settings.top_p < 1 ? top_p_count(terms, settings.top_p) : terms.size();
+    while (count > 1 && terms[count - 1] < static_cast<double>(settings.min_p)) --count;
+    order.resize(count);
+    std::sort(order.begin(), order.end(), [](const RankedLogit& a, const RankedLogit& b) { return a.token < b.token; });
+    for (const RankedLogit& entry : order) {
+        kept.ids.push_back(entry.token);
+        kept.terms.push_back(term(entry.logit, best, settings.temperature));
+    }
+    return normalised(std::move(kept));
+}
+
+TokenDistribution candidate_distribution(std::span<const TokenId> ids, std::span<const float> scores,
+                                         float temperature) {
+    float best = kMinusInfinity;
+    for (const float score : scores) best = std::max(best, finite_or_lowest(score));
+    if (best == kMinusInfinity) return TokenDistribution::point(ids[0]);
+    std::vector<std::size_t> order(ids.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&ids](std::size_t a, std::size_t b) { return ids[a] < ids[b]; });
+    Terms all;
+    for (const std::size_t i : order) {
+        all.ids.push_back(ids[i]);
+        all.terms.push_back(term(scores[i], best, temperature));
+    }
+    return normalised(std::move(all));
+}
+
+TokenId draw(const TokenDistribution& distribution, double u) {
+    double cumulative = 0;
+    for (std::size_t i = 0; i < distribution.ids.size(); ++i) {
+        cumulative += distribution.probabilities[i];
+        if (u < cumulative) return distribution.ids[i];
+    }
+    return distribution.ids.back();  // the sum may round to just below 1
+}
+
+bool accepts(const TokenDistribution& p, const TokenDistribution& q, TokenId token, double u) {
+    return u * q.probability(token) < p.probability(token);
+}
+
+TokenDistribution residual_distribution(const TokenDistribution& p, const TokenDistribution& q) {
+    Terms kept;
+    std::size_t j = 0;
+    for (std::size_t i = 0; i < p.ids.size(); ++i) {
+        while (j < q.ids.size() && q.ids[j] < p.ids[i]) ++j;
+        const double taken = j < q.ids.size() && q.ids[j] == p.ids[i] ? q.probabilities[j] : 0.0;
+        if (p.probabilities[i] <= taken) continue;
+        kept.ids.push_back(p.ids[i]);
+        kept.terms.push_back(p.probabilities[i] - taken);
+    }
+    if (kept.ids.empty()) return p;
+    return normalised(std::move(kept));
+}
+
+}  // namespace draftprobe::decode
