@@ -111,7 +111,7 @@ public:
             lanes.push_back(&lane(id));
         }
         assert(verify_rows >= 1 && verify_rows <= core_->settings().block);
-        drafter.propose(lanes, draft_);
+        drafter.propose(lanes, {}, draft_);
 
         std::vector<std::vector<TokenId>> rows(ids.size());
         std::vector<Segment> segments;

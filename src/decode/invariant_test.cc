@@ -147,7 +147,7 @@ TEST_P(Invariant, ModelDraftedDecodingEmitsPlainTokensAndEqualsItself) {
         while (emitted.size() < 16) {
             DraftOutput out;
             state::Lane* const one[] = {&e->lane(0)};
-            e->core().draft_forward()->run(one, out);
+            e->core().draft_forward()->run(one, {}, out);
             for (const float value : out.hidden) hidden_bits[run].push_back(std::bit_cast<std::uint32_t>(value));
             auto result = e->cycle(lanes, drafter, 8);
             ASSERT_TRUE(result.ok());
