@@ -62,6 +62,31 @@ private:
     std::size_t head_dim_;
 };
 
+// The keys that each block row sees, as a closed range of positions (dflash2.md section 3.1).
+struct BlockVisibility {
+    std::vector<Position> first;
+    std::vector<Position> last;
+};
+
+// `length`: the anchor row's position; `oldest`: the oldest context row that is held.
+BlockVisibility block_visibility(const DraftLayer& layer, Position length, Position oldest, std::size_t block) {
+    BlockVisibility visible;
+    const Position end = length + static_cast<Position>(block) - 1;
+    for (std::size_t j = 0; j < block; ++j) {
+        const Position position = length + static_cast<Position>(j);
+        const Position latest = layer.causal ? position : end;
+        if (layer.window == 0) {
+            visible.first.push_back(oldest);
+            visible.last.push_back(latest);
+        } else {
+            // Strict window: distances 0 .. window - 1.
+            visible.first.push_back(std::max(oldest, position - layer.window + 1));
+            visible.last.push_back(std::min(latest, position + layer.window - 1));
+        }
+    }
+    return visible;
+}
+
 }  // namespace
 
 DraftForward::DraftForward(const model::DraftModel& draft, const model::TargetModel& target,
@@ -80,8 +105,6 @@ void DraftForward::write_rings(Lane& lane, Position first, ConstRows context) {
     const DraftConfig& config = draft_.config();
     const auto head_dim = static_cast<std::size_t>(config.head_dim);
     const auto kv_heads = static_cast<std::size_t>(config.kv_heads);
-    const auto eps = static_cast<float>(config.rms_norm_eps);
-    const auto& kernels = compute_.kernels();
     Scratch key(context.rows, kv_heads * head_dim);
     Scratch value(context.rows, kv_heads * head_dim);
     for (std::size_t index = 0; index < draft_.layers().size(); ++index) {
@@ -90,14 +113,7 @@ void DraftForward::write_rings(Lane& lane, Position first, ConstRows context) {
         compute_.matmul(layer.v_proj, context, value.rows());
         compute_.parallel_for(context.rows, [&](std::size_t r) {
             const Position position = first + static_cast<Position>(r);
-            std::vector<float> cosine;
-            std::vector<float> sine;
-            rope_angles(draft_.inverse_frequencies(), position, cosine, sine);
-            for (std::size_t h = 0; h < kv_heads; ++h) {
-                float* k = key.row(r) + h * head_dim;
-                kernels.rms_norm(k, layer.k_norm.data(), head_dim, eps, k);
-                kernels.rope(k, cosine.data(), sine.data(), head_dim);
-            }
+            turn_heads(key.row(r), kv_heads, layer.k_norm, position);
             const std::size_t slot = lane.draft.slot(position);
             lane.draft.keys(index).write(slot, key.row(r));
             lane.draft.values(index).write(slot, value.row(r));
@@ -170,72 +186,68 @@ void DraftForward::convolve(const model::DynamicConv& conv, int side, ConstRows 
     });
 }
 
-void DraftForward::layer(std::size_t index, std::span<Lane* const> lanes, Rows hidden) const {
+template <class Inner>
+void DraftForward::sublayer(const std::vector<float>& norm, const std::optional<model::DynamicConv>& conv, Rows hidden,
+                            const Inner& inner) const {
+    const auto& kernels = compute_.kernels();
+    const auto eps = static_cast<float>(draft_.config().rms_norm_eps);
+    const std::size_t width = hidden.cols;
+    Scratch normed(hidden.rows, width);
+    Scratch update(hidden.rows, width);
+    compute_.parallel_for(
+        hidden.rows, [&](std::size_t r) { kernels.rms_norm(hidden.row(r), norm.data(), width, eps, normed.row(r)); });
+    if (conv) {
+        // The post-side coefficients come from the sublayer's normalised input, so both sides are projected at once.
+        Scratch delta(hidden.rows, conv->kernel_projection.out());
+        Scratch shaped(hidden.rows, width);
+        Scratch result(hidden.rows, width);
+        compute_.matmul(conv->kernel_projection, normed.rows(), delta.rows());
+        convolve(*conv, 0, delta.rows(), normed.rows(), shaped.rows());
+        inner(shaped.rows(), result.rows());
+        convolve(*conv, 1, delta.rows(), result.rows(), update.rows());
+    } else {
+        inner(normed.rows(), update.rows());
+    }
+    compute_.parallel_for(hidden.rows, [&](std::size_t r) { kernels.add(hidden.row(r), update.row(r), width); });
+}
+
+void DraftForward::turn_heads(float* row, std::size_t heads, const std::vector<float>& norm, Position position) const {
+    const auto head_dim = static_cast<std::size_t>(draft_.config().head_dim);
+    const auto eps = static_cast<float>(draft_.config().rms_norm_eps);
+    std::vector<float> cosine;
+    std::vector<float> sine;
+    rope_angles(draft_.inverse_frequencies(), position, cosine, sine);
+    for (std::size_t h = 0; h < heads; ++h) {
+        float* head = row + h * head_dim;
+        compute_.kernels().rms_norm(head, norm.data(), head_dim, eps, head);
+        compute_.kernels().rope(head, cosine.data(), sine.data(), head_dim);
+    }
+}
+
+void DraftForward::attention(std::size_t index, std::span<Lane* const> lanes, ConstRows x, Rows out) const {
     const model::DraftLayerWeights& weights = draft_.layers()[index];
     const DraftConfig& config = draft_.config();
-    const auto& kernels = compute_.kernels();
-    const auto eps = static_cast<float>(config.rms_norm_eps);
     const auto head_dim = static_cast<std::size_t>(config.head_dim);
     const auto q_heads = static_cast<std::size_t>(config.q_heads);
     const auto kv_heads = static_cast<std::size_t>(config.kv_heads);
-    const std::size_t rows = hidden.rows;
-    const std::size_t width = hidden.cols;
-
-    Scratch normed(rows, width);
-    Scratch shaped(rows, width);
-    Scratch update(rows, width);
-    Scratch delta(rows, weights.attention_conv.kernel_projection.out());
-    const auto normalise = [&](const std::vector<float>& weight) {
-        compute_.parallel_for(
-            rows, [&](std::size_t r) { kernels.rms_norm(hidden.row(r), weight.data(), width, eps, normed.row(r)); });
-    };
-    // The post-side coefficients come from the sublayer's normalised input, so both sides are projected at once.
-    const auto prepare = [&](const model::DynamicConv& conv) {
-        compute_.matmul(conv.kernel_projection, normed.rows(), delta.rows());
-        convolve(conv, 0, delta.rows(), normed.rows(), shaped.rows());
-    };
-    const auto finish = [&](const model::DynamicConv& conv) {
-        convolve(conv, 1, delta.rows(), update.rows(), shaped.rows());
-        compute_.parallel_for(rows, [&](std::size_t r) { kernels.add(hidden.row(r), shaped.row(r), width); });
-    };
-
-    normalise(weights.input_norm);
-    prepare(weights.attention_conv);
-    Scratch query(rows, q_heads * head_dim);
-    Scratch key(rows, kv_heads * head_dim);
-    Scratch value(rows, kv_heads * head_dim);
-    Scratch mixed(rows, q_heads * head_dim);
-    compute_.matmul(weights.q_proj, shaped.rows(), query.rows());
-    compute_.matmul(weights.k_proj, shaped.rows(), key.rows());
-    compute_.matmul(weights.v_proj, shaped.rows(), value.rows());
-    compute_.parallel_for(rows, [&](std::size_t r) {
+    Scratch query(x.rows, q_heads * head_dim);
+    Scratch key(x.rows, kv_heads * head_dim);
+    Scratch value(x.rows, kv_heads * head_dim);
+    Scratch mixed(x.rows, q_heads * head_dim);
+    compute_.matmul(weights.q_proj, x, query.rows());
+    compute_.matmul(weights.k_proj, x, key.rows());
+    compute_.matmul(weights.v_proj, x, value.rows());
+    compute_.parallel_for(x.rows, [&](std::size_t r) {
         const Position position = lanes[r / block()]->length + static_cast<Position>(r % block());
-        std::vector<float> cosine;
-        std::vector<float> sine;
-        rope_angles(draft_.inverse_frequencies(), position, cosine, sine);
-        for (std::size_t h = 0; h < q_heads; ++h) {
-            float* q = query.row(r) + h * head_dim;
-            kernels.rms_norm(q, weights.q_norm.data(), head_dim, eps, q);
-            kernels.rope(q, cosine.data(), sine.data(), head_dim);
-        }
-        for (std::size_t h = 0; h < kv_heads; ++h) {
-            float* k = key.row(r) + h * head_dim;
-            kernels.rms_norm(k, weights.k_norm.data(), head_dim, eps, k);
-            kernels.rope(k, cosine.data(), sine.data(), head_dim);
-        }
+        turn_heads(query.row(r), q_heads, weights.q_norm, position);
+        turn_heads(key.row(r), kv_heads, weights.k_norm, position);
     });
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         const Lane& lane = *lanes[i];
         const BlockKeys keys(lane, index, slice(key.rows(), i * block(), block()),
                              slice(value.rows(), i * block(), block()), head_dim);
-        const auto window = static_cast<Position>(config.layer_attention[index].window);
-        std::vector<Position> first(block());
-        const std::vector<Position> last(block(), lane.length + static_cast<Position>(block()) - 1);
-        for (std::size_t j = 0; j < block(); ++j) {
-            // Strict window: key s is visible to position p iff p - s < window.
-            const Position oldest = window == 0 ? 0 : lane.length + static_cast<Position>(j) - window + 1;
-            first[j] = std::max({Position{0}, oldest, lane.draft.first()});
-        }
+        const BlockVisibility visible =
+            block_visibility(config.layer_attention[index], lane.length, lane.draft.first(), block());
         numerics::AttendArgs args;
         args.queries = slice(query.rows(), i * block(), block());
         args.out = {mixed.row(i * block()), block(), mixed.cols, mixed.cols};
@@ -243,23 +255,30 @@ void DraftForward::layer(std::size_t index, std::span<Lane* const> lanes, Rows h
         args.kv_heads = static_cast<int>(kv_heads);
         args.head_dim = static_cast<int>(head_dim);
         args.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-        args.first_visible = first;
-        args.last_visible = last;
+        args.first_visible = visible.first;
+        args.last_visible = visible.last;
         numerics::attend(compute_, keys, args);
     }
-    compute_.matmul(weights.o_proj, mixed.rows(), update.rows());
-    finish(weights.attention_conv);
+    compute_.matmul(weights.o_proj, mixed.rows(), out);
+}
 
-    normalise(weights.post_attention_norm);
-    prepare(weights.mlp_conv);
+void DraftForward::feed_forward(const model::DraftLayerWeights& weights, ConstRows x, Rows out) const {
     const std::size_t ffn = weights.gate_proj.out();
-    Scratch gate(rows, ffn);
-    Scratch up(rows, ffn);
-    compute_.matmul(weights.gate_proj, shaped.rows(), gate.rows());
-    compute_.matmul(weights.up_proj, shaped.rows(), up.rows());
-    compute_.parallel_for(rows, [&](std::size_t r) { kernels.silu_mul(gate.row(r), up.row(r), ffn, gate.row(r)); });
-    compute_.matmul(weights.down_proj, gate.rows(), update.rows());
-    finish(weights.mlp_conv);
+    Scratch gate(x.rows, ffn);
+    Scratch up(x.rows, ffn);
+    compute_.matmul(weights.gate_proj, x, gate.rows());
+    compute_.matmul(weights.up_proj, x, up.rows());
+    compute_.parallel_for(
+        x.rows, [&](std::size_t r) { compute_.kernels().silu_mul(gate.row(r), up.row(r), ffn, gate.row(r)); });
+    compute_.matmul(weights.down_proj, gate.rows(), out);
+}
+
+void DraftForward::layer(std::size_t index, std::span<Lane* const> lanes, Rows hidden) const {
+    const model::DraftLayerWeights& weights = draft_.layers()[index];
+    sublayer(weights.input_norm, weights.attention_conv, hidden,
+             [&](ConstRows x, Rows out) { attention(index, lanes, x, out); });
+    sublayer(weights.post_attention_norm, weights.mlp_conv, hidden,
+             [&](ConstRows x, Rows out) { feed_forward(weights, x, out); });
 }
 
 void DraftForward::final_norm(ConstRows hidden, Rows out) const {
@@ -285,47 +304,105 @@ void DraftForward::logits(ConstRows normed, Rows out) const {
     });
 }
 
-DraftChoice DraftForward::choose(TokenId anchor, ConstRows hidden, ConstRows logit_rows) const {
-    const std::size_t top_k = static_cast<std::size_t>(draft_.config().selector->top_k);
-    const std::size_t positions = hidden.rows;
-    const std::size_t rank = draft_.rank();
-    DraftChoice choice;
-    choice.top_k = top_k;
-    Scratch projected(positions, rank);
-    compute_.matmul(draft_.selector_hidden(), hidden, projected.rows());
-    TokenId previous = anchor;
-    float path_confidence = 1.0f;
-    for (std::size_t t = 0; t < positions; ++t) {
-        const std::vector<RankedLogit> best = top_logits({logit_rows.row(t), logit_rows.cols}, top_k + 1);
-        std::vector<float> scores(top_k);
-        std::size_t winner = 0;
+void DraftForward::rank_candidates(ConstRows logits, DraftChoice& choice) const {
+    const std::size_t top_k = choice.top_k;
+    choice.candidates.resize(logits.rows * top_k);
+    choice.unary.resize(logits.rows * top_k);
+    choice.next_unary.resize(logits.rows);
+    compute_.parallel_for(logits.rows, [&](std::size_t t) {
+        const std::vector<RankedLogit> best = top_logits({logits.row(t), logits.cols}, top_k + 1);
         for (std::size_t i = 0; i < top_k; ++i) {
-            choice.candidates.push_back(best[i].token);
-            choice.unary.push_back(best[i].logit);
-            scores[i] = best[i].logit + compute_.kernels().dot3(draft_.predecessor(previous), projected.row(t),
-                                                                draft_.successor(best[i].token), rank);
-            if (scores[i] > scores[winner]) winner = i;  // the first maximal score wins
+            choice.candidates[t * top_k + i] = best[i].token;
+            choice.unary[t * top_k + i] = best[i].logit;
         }
-        choice.next_unary.push_back(best.size() > top_k ? best[top_k].logit : -std::numeric_limits<float>::infinity());
+        choice.next_unary[t] = best.size() > top_k ? best[top_k].logit : -std::numeric_limits<float>::infinity();
+    });
+}
+
+void DraftForward::walk_selector(const Lane& lane, ConstRows hidden, const LaneSampling* sampling,
+                                 DraftChoice& choice) const {
+    const model::Selector& selector = *draft_.selector();
+    const std::size_t top_k = choice.top_k;
+    const std::size_t rank = selector.hidden_projection.out();
+    Scratch projected(hidden.rows, rank);
+    compute_.matmul(selector.hidden_projection, hidden, projected.rows());
+    std::vector<float> predecessor(rank);
+    std::vector<float> successor(rank);
+    TokenId previous = lane.anchor;
+    for (std::size_t t = 0; t < hidden.rows; ++t) {
+        const std::span<const TokenId> ids(choice.candidates.data() + t * top_k, top_k);
+        std::vector<float> scores(top_k);
+        std::size_t best = 0;
+        selector.predecessor.read(previous, predecessor.data());
+        for (std::size_t i = 0; i < top_k; ++i) {
+            selector.successor.read(ids[i], successor.data());
+            scores[i] = choice.unary[t * top_k + i] +
+                        compute_.kernels().dot3(predecessor.data(), projected.row(t), successor.data(), rank);
+            if (scores[i] > scores[best]) best = i;  // the first maximal score wins
+        }
+        previous = ids[best];
+        if (sampling != nullptr) {
+            choice.distributions.push_back(candidate_distribution(ids, scores, sampling->settings.temperature));
+            const Position position = lane.length + static_cast<Position>(t) + 1;
+            previous = draw(choice.distributions.back(), uniform(*sampling, position, RandomStream::draft));
+        }
         // Softmax in candidate order: terms and sum ascending.
         float total = 0;
         float chosen = 0;
         for (std::size_t i = 0; i < top_k; ++i) {
-            const float term = numerics::exp_f32(scores[i] - scores[winner]);
+            const float term = numerics::exp_f32(scores[i] - scores[best]);
             total += term;
-            if (i == winner) chosen = term;
+            if (ids[i] == previous) chosen = term;
         }
         choice.q.push_back(chosen / total);
-        path_confidence *= chosen / total;
-        choice.prefix_confidence.push_back(path_confidence);
         choice.scores.insert(choice.scores.end(), scores.begin(), scores.end());
-        previous = best[winner].token;
         choice.proposals.push_back(previous);
+    }
+}
+
+void DraftForward::choose_apart(const Lane& lane, ConstRows logits, const LaneSampling* sampling,
+                                DraftChoice& choice) const {
+    choice.proposals.resize(logits.rows);
+    choice.q.resize(logits.rows);
+    if (sampling != nullptr) choice.distributions.resize(logits.rows);
+    compute_.parallel_for(logits.rows, [&](std::size_t t) {
+        const std::span<const float> row(logits.row(t), logits.cols);
+        TokenId& proposal = choice.proposals[t];
+        proposal = choice.candidates[t * choice.top_k];
+        if (sampling != nullptr) {
+            choice.distributions[t] = target_distribution(row, sampling->settings);
+            const Position position = lane.length + static_cast<Position>(t) + 1;
+            proposal = draw(choice.distributions[t], uniform(*sampling, position, RandomStream::draft));
+        }
+        // Softmax over the vocabulary: float32 terms, ids ascending, a double sum.
+        const float best = choice.unary[t * choice.top_k];
+        double total = 0;
+        for (const float logit : row) total += static_cast<double>(numerics::exp_f32(logit - best));
+        choice.q[t] = static_cast<float>(static_cast<double>(numerics::exp_f32(row[proposal] - best)) / total);
+    });
+}
+
+DraftChoice DraftForward::choose(const Lane& lane, ConstRows hidden, ConstRows logit_rows,
+                                 const LaneSampling* sampling) const {
+    if (sampling != nullptr && sampling->settings.greedy()) sampling = nullptr;
+    DraftChoice choice;
+    choice.top_k = static_cast<std::size_t>(draft_.config().candidates());
+    rank_candidates(logit_rows, choice);
+    if (draft_.selector()) {
+        walk_selector(lane, hidden, sampling, choice);
+    } else {
+        choose_apart(lane, logit_rows, sampling, choice);
+    }
+    float path_confidence = 1.0f;
+    for (const float q : choice.q) {
+        path_confidence *= q;
+        choice.prefix_confidence.push_back(path_confidence);
     }
     return choice;
 }
 
-void DraftForward::run(std::span<Lane* const> lanes, DraftOutput& out) {
+void DraftForward::run(std::span<Lane* const> lanes, std::span<const LaneSampling> sampling, DraftOutput& out) {
+    assert(sampling.empty() || sampling.size() == lanes.size());
     const auto width = static_cast<std::size_t>(draft_.config().hidden);
     const auto vocab = static_cast<std::size_t>(target_.config().vocab);
     const std::size_t positions = block() - 1;
@@ -343,8 +420,9 @@ void DraftForward::run(std::span<Lane* const> lanes, DraftOutput& out) {
     logits(normed, scores.rows());
     out.choices.clear();
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-        out.choices.push_back(choose(lanes[i]->anchor, slice(normed, i * positions, positions),
-                                     slice(scores.rows(), i * positions, positions)));
+        out.choices.push_back(choose(*lanes[i], slice(normed, i * positions, positions),
+                                     slice(scores.rows(), i * positions, positions),
+                                     sampling.empty() ? nullptr : &sampling[i]));
     }
 }
 

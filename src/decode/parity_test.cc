@@ -335,8 +335,8 @@ TEST_P(DraftParity, EveryStageOnTheReferencesOwnInputs) {
     const std::vector<float> reference_logits = stages.floats(name + ".logits");
     expect_close(logits, reference_logits, "draft logits");
 
-    const DraftChoice choice = forward.choose(block_ids[0], {reference_normed.data(), block - 1, hidden, hidden},
-                                              {reference_logits.data(), block - 1, vocab, vocab});
+    const DraftChoice choice = forward.choose(lane, {reference_normed.data(), block - 1, hidden, hidden},
+                                              {reference_logits.data(), block - 1, vocab, vocab}, nullptr);
     EXPECT_EQ(choice.candidates, stages.ids(name + ".candidate_ids"));
     EXPECT_EQ(choice.proposals, stages.ids(name + ".proposals"));
     expect_close(choice.unary, stages.floats(name + ".unary"), "unary");
@@ -366,7 +366,7 @@ TEST(DraftFromPrompt, WholeBlockFromThePromptProposesWhatTheReferenceProposes) {
     EXPECT_EQ(engine.lane(0).anchor, stages.ids("long.block_ids")[0]);
     DraftOutput out;
     state::Lane* const lanes[] = {&engine.lane(0)};
-    engine.core().draft_forward()->run(lanes, out);
+    engine.core().draft_forward()->run(lanes, {}, out);
     EXPECT_EQ(out.choices[0].proposals, stages.ids("long.proposals"));
     expect_close(out.hidden, stages.floats("long.draft_hidden"), "draft hidden after the whole run", 1e-4);
 }

@@ -109,16 +109,51 @@ Status parse_backbone(DraftConfig& draft, const Json& config, std::string_view s
     return {};
 }
 
+// The taps of a DFlash v1 draft that lists none (dflash2.md section 2): one per draft layer, evenly from the target's
+// second layer to its third-to-last, halves to even; a draft of one layer reads the middle.
+std::vector<std::int64_t> default_taps(std::int64_t target_layers, std::int64_t draft_layers) {
+    if (draft_layers == 1) return {target_layers / 2};
+    std::vector<std::int64_t> taps;
+    const std::int64_t steps = draft_layers - 1;
+    for (std::int64_t i = 0; i < draft_layers; ++i) {
+        const std::int64_t above = i * (target_layers - 4);
+        std::int64_t tap = 1 + above / steps;
+        const std::int64_t twice_rest = 2 * (above % steps);
+        if (twice_rest > steps || (twice_rest == steps && tap % 2 != 0)) ++tap;
+        taps.push_back(tap);
+    }
+    return taps;
+}
+
+Status derive_taps(DraftConfig& draft, std::string_view subject, std::string_view place) {
+    // From this depth on the evenly spread taps are distinct.
+    const std::int64_t least = draft.layers == 1 ? 1 : draft.layers + 3;
+    if (draft.target_layers < least) {
+        return corrupt(fmt::format(
+            "{}: no \"target_layer_ids\", and \"num_target_layers\" in {} is {}, expected the list or a depth of at "
+            "least {} to spread the taps of {} draft layers over",
+            place, subject, draft.target_layers == 0 ? "not stated" : std::to_string(draft.target_layers), least,
+            draft.layers));
+    }
+    draft.taps = default_taps(draft.target_layers, draft.layers);
+    return {};
+}
+
 // taps: strictly ascending, below the target's depth where that is stated.
 Status parse_taps(DraftConfig& draft, const Json& config, const Json& special, std::string_view subject,
                   std::string_view place) {
     DP_ASSIGN_OR_RETURN(draft.target_layers, json_int_or(config, "num_target_layers", subject, 0, 0, kMaxLayers));
+    const bool own = json_find(special, "target_layer_ids") != nullptr;
+    const bool outer = !own && json_find(config, "target_layer_ids") != nullptr;
+    if (draft.version == DraftVersion::dflash1 && !own && !outer) return derive_taps(draft, subject, place);
+    const Json& holder = outer ? config : special;
+    const std::string_view where = outer ? subject : place;
     const std::int64_t last = (draft.target_layers > 0 ? draft.target_layers : kMaxLayers) - 1;
-    DP_ASSIGN_OR_RETURN(draft.taps, json_get_int_array(special, "target_layer_ids", place, 0, last, kMaxTaps));
+    DP_ASSIGN_OR_RETURN(draft.taps, json_get_int_array(holder, "target_layer_ids", where, 0, last, kMaxTaps));
     const auto descent = std::adjacent_find(draft.taps.begin(), draft.taps.end(), std::greater_equal<>());
     if (draft.taps.empty() || descent != draft.taps.end()) {
         return corrupt(fmt::format("{}: \"target_layer_ids\" is {}, expected at least one layer, strictly ascending",
-                                   place, json_find(special, "target_layer_ids")->dump()));
+                                   where, json_find(holder, "target_layer_ids")->dump()));
     }
     return {};
 }

@@ -5,6 +5,7 @@
 // Sources: the published configurations and the readers of transformers, mlx-lm and vLLM.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -99,6 +100,10 @@ struct DraftSelector {
     std::int64_t top_k = 0;
 };
 
+// Candidates that are recorded per position for a draft without a selector: as many as released selectors have, so that
+// captures of both kinds have one shape.
+inline constexpr std::int64_t kUnaryCandidates = 16;
+
 struct DraftConfig {
     DraftVersion version = DraftVersion::dflash2;
     std::int64_t hidden = 0;
@@ -128,6 +133,8 @@ struct DraftConfig {
     std::optional<QuantisationConfig> quantisation;
 
     std::int64_t conv_groups() const { return conv ? hidden / conv->group_size : 0; }
+    // Candidates per drafted position; at most vocab.
+    std::int64_t candidates() const { return selector ? selector->top_k : std::min(kUnaryCandidates, vocab); }
 };
 
 // Read `dir`/config.json, and for a target `dir`/generation_config.json when it exists.

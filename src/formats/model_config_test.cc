@@ -303,6 +303,60 @@ TEST(DraftConfig, FirstVersionAndBlockLookup) {
     EXPECT_EQ(draft(outer).block, 4);
 }
 
+TEST(DraftConfig, FirstVersionWithoutTaps) {
+    const auto taps = [](std::int64_t depth, std::int64_t layers) {
+        Json config = first_draft();
+        config["dflash_config"].erase("target_layer_ids");
+        config["num_target_layers"] = depth;
+        config["num_hidden_layers"] = layers;
+        config.erase("layer_types");
+        return draft(config).taps;
+    };
+    EXPECT_THAT(taps(36, 5), ElementsAre(1, 9, 17, 25, 33));
+    EXPECT_THAT(taps(64, 5), ElementsAre(1, 16, 31, 46, 61));
+    EXPECT_THAT(taps(9, 3), ElementsAre(1, 4, 6));  // 3.5 goes to the even 4
+    EXPECT_THAT(taps(7, 3), ElementsAre(1, 2, 4));  // 2.5 goes to the even 2
+    EXPECT_THAT(taps(10, 5), ElementsAre(1, 2, 4, 6, 7));
+    EXPECT_THAT(taps(36, 1), ElementsAre(18));
+    // The list may stand at the top level, as other keys of old configurations do.
+    Json outer = first_draft();
+    outer["dflash_config"].erase("target_layer_ids");
+    outer["target_layer_ids"] = {0, 4};
+    EXPECT_THAT(draft(outer).taps, ElementsAre(0, 4));
+    // Without a list the depth is needed, and enough of it.
+    Json neither = first_draft();
+    neither["dflash_config"].erase("target_layer_ids");
+    neither.erase("num_target_layers");
+    EXPECT_THAT(parse_draft_config(neither, "c").status().message(), HasSubstr("\"num_target_layers\" in c is not"));
+    neither["num_target_layers"] = 4;
+    EXPECT_EQ(parse_draft_config(neither, "c").status().code(), StatusCode::corrupt);
+    neither["num_target_layers"] = 5;
+    EXPECT_THAT(draft(neither).taps, ElementsAre(1, 2));
+}
+
+TEST(DraftConfig, FirstVersionWithPositionScalingIsRefused) {
+    Json config = first_draft();
+    config.erase("rope_parameters");
+    config["rope_theta"] = 1e6;
+    config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+    const Status status = parse_draft_config(config, "c").status();
+    EXPECT_EQ(status.code(), StatusCode::unsupported);
+    EXPECT_THAT(status.message(), HasSubstr("\"yarn\""));
+    config["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
+    EXPECT_EQ(parse_draft_config(config, "c").status().code(), StatusCode::unsupported);
+    config["rope_scaling"] = nullptr;
+    EXPECT_EQ(draft(config).rope_theta, 1e6);
+}
+
+TEST(DraftConfig, Candidates) {
+    EXPECT_EQ(draft(second_draft()).candidates(), 16);
+    EXPECT_EQ(draft(first_draft()).candidates(), kUnaryCandidates);
+    Json small = first_draft();
+    small["vocab_size"] = 5;
+    small["dflash_config"]["mask_token_id"] = 4;
+    EXPECT_EQ(draft(small).candidates(), 5);
+}
+
 TEST(DraftConfig, CausalityPerLayer) {
     Json config = first_draft();
     EXPECT_THAT(draft(config).layer_attention, ElementsAre(DraftLayer{64, true}, DraftLayer{0, false}));

@@ -36,6 +36,19 @@ Result<Matrix> load_matrix(const Checkpoint& checkpoint, std::string_view module
     return Matrix::from_f32(values, out, in);
 }
 
+Result<Matrix> load_matrix_affine4(const Checkpoint& checkpoint, std::string_view module, std::size_t out,
+                                   std::size_t in) {
+    if (checkpoint.is_affine(module) || in % numerics::kGroupColumns != 0) {
+        return load_matrix(checkpoint, module, out, in);
+    }
+    const std::string name = std::string(module) + ".weight";
+    const std::uint64_t shape[] = {out, in};
+    DP_ASSIGN_OR_RETURN(const std::vector<float> values, checkpoint.require_f32(name, shape));
+    const Result<numerics::Affine4> quantised = numerics::quantise_affine4(values, out, in);
+    if (!quantised.ok()) return quantised.status().with_context(checkpoint.where(name));
+    return Matrix::from_affine(quantised->parts(), out, in);
+}
+
 Result<std::vector<float>> load_vector(const Checkpoint& checkpoint, std::string_view name,
                                        std::initializer_list<std::uint64_t> shape) {
     return checkpoint.require_f32(name, std::span<const std::uint64_t>(shape.begin(), shape.size()));

@@ -16,6 +16,11 @@ namespace draftprobe::model {
 Result<numerics::Matrix> load_matrix(const Checkpoint& checkpoint, std::string_view module, std::size_t out,
                                      std::size_t in);
 
+// The linear map as load_matrix gives it, quantised to affine 4 bits where it is dense and `in` is a multiple of 64
+// (otherwise unchanged). Errors: as load_matrix, and corrupt for weights whose range BF16 scales cannot hold.
+Result<numerics::Matrix> load_matrix_affine4(const Checkpoint& checkpoint, std::string_view module, std::size_t out,
+                                             std::size_t in);
+
 // A float vector (or flattened tensor) widened to float32.
 Result<std::vector<float>> load_vector(const Checkpoint& checkpoint, std::string_view name,
                                        std::initializer_list<std::uint64_t> shape);

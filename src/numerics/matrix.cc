@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #endif
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -63,6 +64,42 @@ void pack_group_values(std::span<const float> source, std::size_t out, std::size
 Status wrong_length(const char* part, std::size_t found, std::size_t expected, std::size_t out, std::size_t in) {
     return invalid_argument("affine matrix [" + std::to_string(out) + ", " + std::to_string(in) + "]: " + part +
                             " has " + std::to_string(found) + " elements, expected " + std::to_string(expected));
+}
+
+// Half away from zero for -1/2 < x < 2^23, where x minus its integer part is exact.
+int round_half_up(float x) {
+    const int whole = static_cast<int>(x);
+    return whole + (x - static_cast<float>(whole) >= 0.5f ? 1 : 0);
+}
+
+constexpr int kMaxCode4 = 15;
+constexpr float kMinScale = 1e-7f;
+
+struct GroupScale {
+    float scale = 0;
+    float bias = 0;
+};
+
+GroupScale group_scale(const float* values) {
+    float highest = 0;  // a group of negative values reaches up to 0
+    float lowest = values[0];
+    for (int i = 0; i < kGroupColumns; ++i) {
+        highest = std::max(highest, values[i]);
+        lowest = std::min(lowest, values[i]);
+    }
+    const float step = std::max((highest - lowest) / static_cast<float>(kMaxCode4), kMinScale);
+    const bool low_end = std::fabs(lowest) > std::fabs(highest);
+    const float scale = low_end ? step : -step;
+    const float edge = low_end ? lowest : highest;
+    const float steps = std::round(edge / scale);  // exact in every libm, and large where the range is narrow
+    if (steps == 0) return {scale, 0};
+    return {edge / steps, edge};
+}
+
+// The quotient is between -1/2 and twice the largest code: the scale is at least half the range's fifteenth.
+std::uint32_t code4(float value, const GroupScale& group) {
+    const int code = round_half_up((value - group.bias) / group.scale);
+    return static_cast<std::uint32_t>(std::clamp(code, 0, kMaxCode4));
 }
 
 constexpr std::size_t kLine = 64;
@@ -133,6 +170,35 @@ Result<Matrix> Matrix::from_affine(const AffineParts& parts, std::size_t out, st
     pack_group_values(parts.scales, out, groups, m.scales_.data());
     pack_group_values(parts.biases, out, groups, m.biases_.data());
     return m;
+}
+
+Result<Affine4> quantise_affine4(std::span<const float> data, std::size_t out, std::size_t in) {
+    assert(data.size() == out * in);
+    if (in == 0 || in % kGroupColumns != 0) {
+        return unsupported("affine matrix [" + std::to_string(out) + ", " + std::to_string(in) + "]: found " +
+                           std::to_string(in) + " columns, expected a positive multiple of " +
+                           std::to_string(kGroupColumns));
+    }
+    const std::size_t groups = out * in / kGroupColumns;
+    Affine4 result;
+    result.words.resize(out * in / 8);
+    result.scales.resize(groups);
+    result.biases.resize(groups);
+    for (std::size_t g = 0; g < groups; ++g) {
+        const float* values = data.data() + g * kGroupColumns;
+        const GroupScale group = group_scale(values);
+        result.scales[g] = round_to_bf16(group.scale);
+        result.biases[g] = round_to_bf16(group.bias);
+        if (!std::isfinite(result.scales[g]) || !std::isfinite(result.biases[g])) {
+            return corrupt("affine matrix [" + std::to_string(out) + ", " + std::to_string(in) + "]: row " +
+                           std::to_string(g * kGroupColumns / in) +
+                           " spans a range that BF16 cannot hold, expected weights below 1e38");
+        }
+        for (std::size_t c = 0; c < kGroupColumns; ++c) {
+            result.words[(g * kGroupColumns + c) / 8] |= code4(values[c], group) << (4 * (c % 8));
+        }
+    }
+    return result;
 }
 
 std::size_t Matrix::bytes() const { return packed_.size() + (scales_.size() + biases_.size()) * sizeof(float); }

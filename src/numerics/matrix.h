@@ -48,6 +48,21 @@ struct AffineParts {
     int bits = 4;  // 4 or 8
 };
 
+// One matrix quantised by quantise_affine4; owns what AffineParts views. Scales and biases are BF16 values.
+struct Affine4 {
+    std::vector<std::uint32_t> words;  // [out, in/8]
+    std::vector<float> scales;         // [out, in/64]
+    std::vector<float> biases;         // [out, in/64]
+
+    AffineParts parts() const { return {words, scales, biases, 4}; }
+};
+
+// MLX affine quantisation, 4 bits in groups of 64, as MLX's GPU kernels do it (mlx-affine-quant.md section 2): the end
+// of a group's range with the larger magnitude is exact, codes round half away from zero against the unrounded scale
+// and bias, and the range of a group without a positive value reaches up to 0. data: row-major [out, in], finite.
+// Errors: unsupported (in is not a positive multiple of 64), corrupt (a group's scale or bias is not finite in BF16).
+Result<Affine4> quantise_affine4(std::span<const float> data, std::size_t out, std::size_t in);
+
 class Matrix {
 public:
     Matrix() = default;

@@ -34,7 +34,7 @@ std::vector<Setting> effective_settings(const Assembly& assembly, const decode::
     add("draft_window", fmt::format("{}", assembly.models.draft->window()));
     add("taps", fmt::format("{}", fmt::join(draft.taps, ",")));
     add("mask_token", fmt::format("{}", draft.mask_token));
-    add("selector_top_k", fmt::format("{}", draft.selector->top_k));
+    add("selector_top_k", fmt::format("{}", draft.selector ? draft.selector->top_k : 0));
     add("chunk_tokens", fmt::format("{}", engine.chunk_tokens));
     add("stop_tokens", fmt::format("{}", fmt::join(target.eos_ids, ",")));
     return settings;
@@ -248,7 +248,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     CaptureShape shape;
     shape.level = settings.level;
     shape.block = draft.block;
-    shape.candidates = draft.selector->top_k;
+    shape.candidates = draft.candidates();
     shape.hidden = settings.level >= 3 ? draft.hidden : 0;
     DP_ASSIGN_OR_RETURN(CaptureWriter writer, CaptureWriter::create(path, force, shape));
     DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, engine_settings));

@@ -52,6 +52,15 @@ void count_sources(const std::vector<state::SourceRange>& ranges, Position first
     counts.none += std::max<std::int64_t>(0, last - first - covered);
 }
 
+std::string_view source_name(decode::ProposalSource source) {
+    switch (source) {
+        case decode::ProposalSource::selector: return "selector";
+        case decode::ProposalSource::argmax: return "argmax";
+        case decode::ProposalSource::script: return "scripted";
+    }
+    return "none";
+}
+
 // Rows as BF16 and the digest of each float32 row before that rounding.
 void keep_rows(numerics::ConstRows rows, std::vector<Bf16>& bits, std::vector<std::uint64_t>& digests) {
     bits.clear();
@@ -162,11 +171,12 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
     step_.q = choice.q;
     step_.prefix_confidence = choice.prefix_confidence;
     for (std::size_t t = 0; t < choice.proposals.size() && choice.top_k > 1; ++t) {
+        step_.candidate_margins.push_back(choice.unary[(t + 1) * choice.top_k - 1] - choice.next_unary[t]);
+        if (choice.scores.empty()) continue;
         std::vector<float> scores(choice.scores.begin() + static_cast<std::ptrdiff_t>(t * choice.top_k),
                                   choice.scores.begin() + static_cast<std::ptrdiff_t>((t + 1) * choice.top_k));
         std::partial_sort(scores.begin(), scores.begin() + 2, scores.end(), std::greater<>());
         step_.selector_margins.push_back(scores[0] - scores[1]);
-        step_.candidate_margins.push_back(choice.unary[(t + 1) * choice.top_k - 1] - choice.next_unary[t]);
     }
     for (std::size_t r = 0; options_.require_finite_draft && status_.ok() && r < hidden.rows; ++r) {
         if (std::all_of(hidden.row(r), hidden.row(r) + hidden.cols, [](float x) { return std::isfinite(x); })) continue;
@@ -181,7 +191,7 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
 
 void Recorder::on_verify(const decode::VerifyView& view) {
     const decode::CycleResult& result = view.result;
-    step_.proposal_source = view.source == decode::ProposalSource::draft ? "selector" : "scripted";
+    step_.proposal_source = source_name(view.source);
     step_.offered = static_cast<std::int64_t>(result.offered);
     step_.verified = static_cast<std::int64_t>(result.verified);
     step_.accepted = static_cast<std::int64_t>(result.accepted);

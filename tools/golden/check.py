@@ -149,7 +149,7 @@ def raw_dtype_is_bf16(raw, index: int) -> bool:
 def spec_draft(directory: Path, target_directory: Path) -> list[str]:
     import numpy as np
     from common import load_checkpoint, load_safetensors
-    from spec import DRAFT_MISTAKES, Draft, rms, softmax
+    from spec import Draft, draft_mistakes, rms, softmax
 
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     weights = arrays(load_checkpoint(directory))
@@ -165,7 +165,8 @@ def spec_draft(directory: Path, target_directory: Path) -> list[str]:
         v = model.heads(base + "v_proj.weight", context, None, positions, None)
         result.compare(f"long.layers.{index}.context_k", k, stages[f"long.layers.{index}.context_k"])
         result.compare(f"long.layers.{index}.context_v", v, stages[f"long.layers.{index}.context_v"])
-    caught: dict[str, float] = dict.fromkeys(DRAFT_MISTAKES, 0.0)
+    mistakes = draft_mistakes(config)
+    caught: dict[str, float] = dict.fromkeys(mistakes, 0.0)
     for case in ("long", "edge", "short"):
         own = {name.removeprefix(case + "."): value for name, value in stages.items() if name.startswith(case + ".")}
         first = int(own["first_position"][0])
@@ -175,7 +176,7 @@ def spec_draft(directory: Path, target_directory: Path) -> list[str]:
             inputs = (index, own[f"hidden.{index}"], context[:first], *rows)
             expected = own[f"hidden.{index + 1}"]
             result.compare(f"{case}.hidden.{index + 1}", model.layer(*inputs), expected)
-            for name in DRAFT_MISTAKES:
+            for name in mistakes:
                 error = np.linalg.norm(model.layer(*inputs, name) - expected) / np.linalg.norm(expected)
                 caught[name] = max(caught[name], float(error))
         last = own[f"hidden.{config['num_hidden_layers']}"]
@@ -184,14 +185,18 @@ def spec_draft(directory: Path, target_directory: Path) -> list[str]:
         chosen = own["candidate_ids"].astype(int)
         if (model.candidates(own["logits"]) != chosen).any():
             result.problems.append(f"{case}: candidates differ from the specification")
-        scores, path = model.walk(own["draft_hidden"], own["logits"], chosen, int(own["block_ids"][0]))
-        result.compare(f"{case}.scores", scores, own["scores"])
-        result.compare(f"{case}.q", softmax(own["scores"]), own["q"])
+        if "selector_top_k" in config["dflash_config"]:
+            scores, path = model.walk(own["draft_hidden"], own["logits"], chosen, int(own["block_ids"][0]))
+            result.compare(f"{case}.scores", scores, own["scores"])
+            result.compare(f"{case}.q", softmax(own["scores"]), own["q"])
+        else:
+            path = own["logits"].argmax(-1)
+            result.compare(f"{case}.q", softmax(own["logits"]).max(-1), own["q"])
         if (path != own["proposals"]).any():
             result.problems.append(f"{case}: proposals differ from the specification")
     for name, error in caught.items():
         if error < CAUGHT:
-            result.problems.append(f"draft: mistake {name!r} moves its stage by only {error:.1e}")
+            result.problems.append(f"{directory.name}: mistake {name!r} moves its stage by only {error:.1e}")
     return result.close()
 
 
@@ -255,7 +260,8 @@ def main() -> int:
     if arguments.spec:
         for name in ("target-r2", "target-r3", "target-r2-mlx4"):
             problems += spec_target(golden / name)
-        problems += spec_draft(golden / "draft-w64", golden / "target-r2")
+        for name in ("draft-w64", "draft-b16", "draft-v1-mixed"):
+            problems += spec_draft(golden / name, golden / "target-r2")
     if arguments.recompute:
         problems += recompute(golden)
     for problem in problems:

@@ -18,7 +18,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-SETS = ("target-r2", "draft-w64", "tokenizer", "target-r2-mlx4", "target-r3")
+SETS = ("target-r2", "draft-w64", "draft-b16", "draft-v1-mixed", "tokenizer", "target-r2-mlx4", "target-r3")
 
 
 def make(name: str, out: Path) -> dict:
@@ -26,8 +26,10 @@ def make(name: str, out: Path) -> dict:
         from target import make_r2 as maker
     elif name == "target-r3":
         from target import make_r3 as maker
-    elif name == "draft-w64":
-        from draft import make_draft as maker
+    elif name.startswith("draft-"):
+        from draft import make_draft
+
+        return make_draft(out, name)
     elif name == "target-r2-mlx4":
         from mlx_target import make_mlx as maker
     else:

@@ -165,14 +165,22 @@ class Target:
 DRAFT_MISTAKES = (
     "window as <=",
     "window of the last W-1 rows for every row",
-    "causal block",
+    "causality the other way round",
     "KV head h % Nkv",
     "rope pairs interleaved",
+    "context through input_layernorm",
+)
+CONV_MISTAKES = (
     "post kernel from the convolved rows",
     "conv groups strided",
     "row 0 reads the last row",
-    "context through input_layernorm",
 )
+MIXED_MISTAKES = ("window of the other kind of layer",)
+
+
+def draft_mistakes(config: dict) -> tuple[str, ...]:
+    conv = CONV_MISTAKES if "conv_kernel_size" in config["dflash_config"] else ()
+    return DRAFT_MISTAKES + conv + (MIXED_MISTAKES if len(set(config["layer_types"])) > 1 else ())
 
 
 class Draft:
@@ -206,6 +214,8 @@ class Draft:
         return out
 
     def around(self, name, x, inner, mistake):
+        if f"{name}.base_kernel" not in self.weights:
+            return inner(x)
         base = self.weights[f"{name}.base_kernel"]
         shape = (len(x), 2, base.shape[1], -1)
         delta = (x @ self.weights[f"{name}.kernel_projection.weight"].T).reshape(shape)
@@ -214,10 +224,18 @@ class Draft:
             delta = (before @ self.weights[f"{name}.kernel_projection.weight"].T).reshape(shape)
         return self.convolve(inner(before), delta[:, 1], base[1], mistake)
 
+    def mask(self, index, mistake):
+        """Window and causality of a layer: "is_causal" holds for all layers, else sliding layers are causal."""
+        sliding = self.config["layer_types"][index] == "sliding_attention"
+        causal = self.config.get("is_causal", sliding)
+        if mistake == "window of the other kind of layer":
+            sliding = not sliding
+        return self.config["sliding_window"] if sliding else np.inf, causal
+
     def layer(self, index, h, context, context_k, context_v, mistake=None):
         base, first, rows = f"layers.{index}.", len(context), len(h)
         w, positions = self.weights, np.arange(len(context), len(context) + len(h), dtype=np.float64)
-        attention, window = base + "self_attn.", self.config["sliding_window"]
+        attention, (window, causal) = base + "self_attn.", self.mask(index, mistake)
         if mistake == "context through input_layernorm":
             c = rms(context, w[base + "input_layernorm.weight"], self.eps)
             before = np.arange(first, dtype=np.float64)
@@ -227,8 +245,8 @@ class Draft:
         distance = np.abs(positions[:, None] - keys[None, :])
         visible = distance <= window if mistake == "window as <=" else distance < window
         if mistake == "window of the last W-1 rows for every row":
-            visible = np.broadcast_to(keys >= first - (window - 1), visible.shape)
-        if mistake == "causal block":
+            visible = np.broadcast_to(keys >= first - min(window - 1, first), visible.shape)
+        if causal != (mistake == "causality the other way round"):
             visible = visible & (keys[None, :] <= positions[:, None])
 
         def attend_rows(a):
@@ -248,7 +266,8 @@ class Draft:
         return h + self.around(base + "mlp_conv", x, feed_forward, mistake)
 
     def candidates(self, logits):
-        return np.stack([np.lexsort((np.arange(len(row)), -row))[: self.special["selector_top_k"]] for row in logits])
+        top = self.special.get("selector_top_k", 16)
+        return np.stack([np.lexsort((np.arange(len(row)), -row))[:top] for row in logits])
 
     def walk(self, hidden, logits, candidates, anchor):
         w = self.weights
