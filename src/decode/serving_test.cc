@@ -70,7 +70,9 @@ protected:
 
 INSTANTIATE_TEST_SUITE_P(Classes, Serving,
                          ::testing::Values(numerics::NumericsClass::f32, numerics::NumericsClass::i8dot),
-                         [](const auto& info) { return std::string(numerics::numerics_class_name(info.param)); });
+                         [](const auto& param_info) {
+                             return std::string(numerics::numerics_class_name(param_info.param));
+                         });
 
 TEST_P(Serving, WhatARequestEmitsDependsOnNothingElse) {
     // Seven requests of different length, greedy and sampled, with full and frozen budgets.
