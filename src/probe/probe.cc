@@ -30,11 +30,11 @@ std::vector<Setting> effective_settings(const Assembly& assembly, const decode::
     add("row_format", std::string(state::row_format_name(engine.row_format)));
     add("budget", "full");
     add("sampling", "greedy");
-    add("block", fmt::format("{}", draft.block));
-    add("draft_window", fmt::format("{}", assembly.models.draft->window()));
-    add("taps", fmt::format("{}", fmt::join(draft.taps, ",")));
-    add("mask_token", fmt::format("{}", draft.mask_token));
-    add("selector_top_k", fmt::format("{}", draft.selector->top_k));
+    add("draft.block", fmt::format("{}", draft.block));
+    add("draft.window", fmt::format("{}", assembly.models.draft->window()));
+    add("draft.taps", fmt::format("{}", fmt::join(draft.taps, ",")));
+    add("draft.mask_token", fmt::format("{}", draft.mask_token));
+    add("draft.selector_top_k", fmt::format("{}", draft.selector->top_k));
     add("chunk_tokens", fmt::format("{}", engine.chunk_tokens));
     add("stop_tokens", fmt::format("{}", fmt::join(target.eos_ids, ",")));
     return settings;
