@@ -469,6 +469,25 @@ TEST_F(CaptureFiles, GoldenDigestOfASmallCapture) {
               "201817bf494e264fd00e76693a22b1ba2507a54aa2a5b7a7ed6a99ce3bf38891");
 }
 
+TEST(NonDraftInput, LeavesOutWhatIsReadFromTheDraft) {
+    const auto digests = [](std::vector<Setting> more, std::string_view draft) {
+        CaptureHeader header = fixture::make_arm(Arm::fresh).header;
+        header.level = 2;
+        header.identity.draft = fixture::group(draft);
+        header.settings.insert(header.settings.end(), more.begin(), more.end());
+        finish_identity(header);
+        EXPECT_EQ(validate_header(header).message(), "");
+        return header.identity;
+    };
+    const Identity a = digests({{"draft.window", "2048"}, {"draft.block", "8"}}, "a");
+    const Identity b = digests({{"draft.window", "512"}, {"draft.block", "16"}}, "b");
+    EXPECT_NE(a.settings_digest, b.settings_digest);
+    EXPECT_EQ(a.non_draft_input_digest, b.non_draft_input_digest);
+    EXPECT_EQ(a.non_draft_input_digest, digests({}, "c").non_draft_input_digest);
+    EXPECT_NE(a.non_draft_input_digest, digests({{"draft", "1"}}, "a").non_draft_input_digest);
+    EXPECT_NE(a.non_draft_input_digest, digests({{"draft_window", "512"}}, "a").non_draft_input_digest);
+}
+
 TEST(ContextHash, CoversLengthIdsAndAnchor) {
     const std::vector<TokenId> ids = {1, 2, 3};
     const std::string tokenizer(64, '0');

@@ -38,13 +38,22 @@ std::string settings_digest(const std::vector<Setting>& settings) {
     return sha256_hex(lines);
 }
 
-std::string non_draft_input_digest(const Identity& id) {
+// Settings that were read from the draft are no input of the run beside it.
+std::string non_draft_settings_digest(const std::vector<Setting>& settings) {
+    std::vector<Setting> others;
+    std::copy_if(settings.begin(), settings.end(), std::back_inserter(others),
+                 [](const Setting& setting) { return !is_draft_setting(setting.field); });
+    return settings_digest(others);
+}
+
+std::string non_draft_input_digest(const CaptureHeader& h) {
+    const Identity& id = h.identity;
     const TemplateIdentity& chat = id.chat_template;
     return sha256_hex(
         fmt::format("target {}\ntokenizer {}\ntemplate {} thinking={} effort={}\nprompt {}\nsettings {}\n"
                     "budget_seed {}\n",
                     id.target.digest, id.tokenizer.digest, chat.digest, chat.thinking, chat.effort, id.prompt_digest,
-                    id.settings_digest, id.budget_seed.digest));
+                    non_draft_settings_digest(h.settings), id.budget_seed.digest));
 }
 
 Status validate_group(std::string_view name, const IdentityGroup& group, bool sanitised) {
@@ -123,7 +132,7 @@ Status validate_identity(const CaptureHeader& h) {
     if (const std::string expected = settings_digest(h.settings); id.settings_digest != expected) {
         return broken("identity.settings", id.settings_digest, expected);
     }
-    if (const std::string expected = non_draft_input_digest(id); id.non_draft_input_digest != expected) {
+    if (const std::string expected = non_draft_input_digest(h); id.non_draft_input_digest != expected) {
         return broken("identity.non_draft_input", id.non_draft_input_digest, expected);
     }
     return {};
@@ -256,7 +265,7 @@ void finish_identity(CaptureHeader& header) {
     }
     id.prompt_digest = prompt_group_digest(header.requests);
     id.settings_digest = settings_digest(header.settings);
-    id.non_draft_input_digest = non_draft_input_digest(id);
+    id.non_draft_input_digest = non_draft_input_digest(header);
 }
 
 Status validate_header(const CaptureHeader& h) {

@@ -69,7 +69,11 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     DP_ASSIGN_OR_RETURN(plan.assembly, probe::load_assembly(arguments.text("target"), arguments.text("draft"), true));
     const TargetConfig& target = plan.assembly.models.target->config();
     DP_ASSIGN_OR_RETURN(plan.settings.engine, engine_settings(arguments, target, console));
-    plan.settings.engine.lanes = static_cast<int>(*arguments.number("lanes"));
+    DP_ASSIGN_OR_RETURN(plan.settings.sampling, sampling_settings(arguments));
+    DP_ASSIGN_OR_RETURN(const BudgetChoice budget,
+                        budget_choice(arguments, static_cast<std::size_t>(plan.assembly.models.draft->config().block)));
+    plan.settings.budget = budget.kind;
+    plan.settings.seed = budget.seed;
     plan.settings.level = static_cast<int>(*arguments.number("level"));
     plan.settings.digest_every = static_cast<std::size_t>(*arguments.number("digest-every"));
     plan.settings.restore_draft =

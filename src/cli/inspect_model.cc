@@ -182,8 +182,7 @@ std::uint64_t draft_row_bytes(const DraftConfig& draft) {
 std::string draft_text(const std::filesystem::path& path, const DraftConfig& draft, const Checkpoint& checkpoint) {
     const std::int64_t window = draft_window(draft);
     std::string out = line("draft", path.string());
-    out +=
-        line("architecture", draft.version == DraftVersion::dflash2 ? "DFlash2" : "DFlash v1");
+    out += line("architecture", draft.version == DraftVersion::dflash2 ? "DFlash2" : "DFlash v1");
     out += line("shape", fmt::format("hidden {}, {} layers, feed-forward {}, vocabulary {}", draft.hidden, draft.layers,
                                      draft.intermediate, draft.vocab));
     out += line("attention", fmt::format("{} query heads, {} KV heads, head dimension {}", draft.q_heads,

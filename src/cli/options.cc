@@ -304,7 +304,8 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::text,
      .value = "FIELD",
      .brief = "a declared treatment: this identity group or setting may differ",
-     .details = "For example kv_format, settings.kv_format or identity.draft.",
+     .details = "For example kv_format, settings.kv_format or identity.draft. draft also covers what is read from the "
+                "draft: draft.* settings, window, block and candidates.",
      .commands = kCompare,
      .repeatable = true},
     {.name = "bisect",

@@ -413,6 +413,36 @@ TEST_F(Compare, DeclaredTreatmentIsAllowed) {
     EXPECT_EQ(run(control_, treated_, {{"numerics"}}).verdict, Verdict::not_comparable);
 }
 
+TEST_F(Compare, ADeclaredDraftCoversWhatIsReadFromIt) {
+    fixture::Options options;
+    options.window = 96;
+    treated_ = fixture::make_arm(Arm::restored, options);
+    treated_.header.settings = control_.header.settings;
+    control_.header.settings.push_back({"draft.window", "128"});
+    treated_.header.settings.push_back({"draft.window", "96"});
+    treated_.header.settings.push_back({"draft.extra", "1"});
+    treated_.header.identity.draft = fixture::group("other draft");
+    treated_.shape.block = 9;
+    for (StepRecord& step : treated_.steps) step.drafted_cut = CutReason::budget;
+    for (auto& rows : treated_.draft_hidden) rows.resize(rows.size() + fixture::kHidden);
+    const Comparison undeclared = run(control_, treated_);
+    EXPECT_EQ(undeclared.verdict, Verdict::not_comparable);
+    std::vector<std::string> fields;
+    for (const Refusal& refusal : undeclared.refusals) fields.push_back(refusal.field);
+    const std::vector<std::string> expected = {"identity.draft", "settings.draft.window", "settings.draft.extra",
+                                               "request.window", "capture.block"};
+    EXPECT_EQ(fields, expected);
+    for (const char* treatment : {"draft", "identity.draft"}) {
+        const Comparison declared = run(control_, treated_, {{treatment}});
+        EXPECT_THAT(declared.refusals, IsEmpty()) << treatment;
+        EXPECT_EQ(declared.verdict, Verdict::changed) << declared.why;  // another exposure
+        EXPECT_THAT(declared.declared, testing::UnorderedElementsAreArray(expected));
+    }
+    // A draft does not cover how the run was set up.
+    treated_.header.settings[0].value = "int8";
+    EXPECT_EQ(run(control_, treated_, {{"draft"}}).verdict, Verdict::not_comparable);
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 // NOT_RESTORED, CONTAMINATED, INSUFFICIENT, CORRUPT
 

@@ -10,6 +10,15 @@ namespace {
 
 std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
 
+bool names_draft(std::string_view treatment) { return treatment == "draft" || treatment == "identity.draft"; }
+
+// Fields whose values are the draft's own: another draft may change them, and is declared once for all of them.
+bool follows_draft(std::string_view full_field) {
+    constexpr std::string_view kSettings = "settings.";
+    if (full_field.starts_with(kSettings)) return is_draft_setting(full_field.substr(kSettings.size()));
+    return full_field == "request.window" || full_field == "capture.block" || full_field == "capture.candidates";
+}
+
 class Collector {
 public:
     Collector(Comparability& out, const std::vector<std::string>& treat) : out_(out), treat_(treat) {}
@@ -39,8 +48,9 @@ private:
         known_.emplace(field);
         known_.insert(full);
         if (equal) return;
-        const bool covered = std::any_of(treat_.begin(), treat_.end(),
-                                         [&](const std::string& name) { return name == field || name == full; });
+        const bool covered = std::any_of(treat_.begin(), treat_.end(), [&](const std::string& name) {
+            return name == field || name == full || (names_draft(name) && follows_draft(full));
+        });
         if (covered) {
             out_.declared.push_back(full);
         } else {
