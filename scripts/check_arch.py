@@ -6,7 +6,7 @@ import re
 import sys
 
 # folder -> folders it may include directly. The closure of "LINK" in src/CMakeLists.txt says the same.
-ENGINE = ["base", "formats", "numerics", "model", "state", "decode"]
+ENGINE = ["base", "formats", "numerics", "model", "state", "budget", "decode"]
 ARROWS = {
     "base": [],
     "formats": ["base"],
@@ -14,14 +14,16 @@ ARROWS = {
     "numerics": ["base"],
     "model": ["base", "formats", "numerics"],
     "state": ["base", "numerics"],
-    "decode": ["base", "formats", "numerics", "model", "state"],
+    "budget": ["base"],
+    "decode": ["base", "formats", "numerics", "model", "state", "budget"],
     "instrument": [*ENGINE],
     "capture": ["base"],
     "probe": [*ENGINE, "instrument", "text", "capture"],
     "compare": ["base", "capture"],
+    "replay": ["base", "budget", "capture", "compare"],
     "report": ["base", "capture", "compare"],
     "bench": [*ENGINE, "text", "capture", "probe", "compare"],
-    "cli": [*ENGINE, "instrument", "text", "capture", "probe", "compare", "report", "bench"],
+    "cli": [*ENGINE, "instrument", "text", "capture", "probe", "compare", "replay", "report", "bench"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 
 #include "base/json.h"
@@ -62,6 +63,21 @@ Status check_number(const Command& command, const Option& option, std::string_vi
                                         option.name, quoted_excerpt(value), option.min, option.max, see_help(command)));
 }
 
+// Finite, plain or with an exponent; nothing when the whole text is not a number.
+std::optional<double> parse_decimal(std::string_view value) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(number)) return std::nullopt;
+    return number;
+}
+
+Status check_decimal(const Command& command, const Option& option, std::string_view value) {
+    const std::optional<double> number = parse_decimal(value);
+    if (number && *number >= static_cast<double>(option.min) && *number <= static_cast<double>(option.max)) return {};
+    return invalid_argument(fmt::format("{}: --{}: found {}, expected a number from {} to {}; {}", command.name,
+                                        option.name, quoted_excerpt(value), option.min, option.max, see_help(command)));
+}
+
 Status check_value(const Command& command, const Option& option, std::string_view value) {
     switch (option.kind) {
         case OptionKind::flag: return {};
@@ -80,6 +96,7 @@ Status check_value(const Command& command, const Option& option, std::string_vie
             return seen.empty() ? check_choice(command, option, value) : Status();
         }
         case OptionKind::number: return check_number(command, option, value);
+        case OptionKind::decimal: return check_decimal(command, option, value);
         case OptionKind::text:
             if (!value.empty()) return {};
             return invalid_argument(fmt::format("{}: --{}: found an empty value, expected {}; {}", command.name,
@@ -221,6 +238,8 @@ std::optional<std::int64_t> Arguments::number(std::string_view name) const {
     std::from_chars(value.data(), value.data() + value.size(), number);
     return number;
 }
+
+double Arguments::decimal(std::string_view name) const { return parse_decimal(text(name)).value_or(0.0); }
 
 std::vector<std::string> Arguments::all(std::string_view name) const {
     if (!given(name)) return {};

@@ -25,6 +25,8 @@ public:
     std::string text(std::string_view name) const;
     // Value or default of a number; nothing when neither is there.
     std::optional<std::int64_t> number(std::string_view name) const;
+    // Value or default of a decimal; the option has a default.
+    double decimal(std::string_view name) const;
     // Every value of a repeatable option, or the parts of a list, in order.
     std::vector<std::string> all(std::string_view name) const;
 

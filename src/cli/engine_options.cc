@@ -51,7 +51,40 @@ Result<decode::EngineSettings> engine_settings(const Arguments& arguments, const
         settings.threads = static_cast<int>(hardware);
     }
     settings.chunk_tokens = static_cast<std::size_t>(*arguments.number("chunk-tokens"));
+    settings.lanes = static_cast<int>(*arguments.number("lanes"));
     return settings;
+}
+
+Result<decode::SamplingSettings> sampling_settings(const Arguments& arguments) {
+    decode::SamplingSettings settings;
+    settings.temperature = static_cast<float>(arguments.decimal("temperature"));
+    settings.top_k = *arguments.number("top-k");
+    settings.top_p = static_cast<float>(arguments.decimal("top-p"));
+    settings.min_p = static_cast<float>(arguments.decimal("min-p"));
+    settings.seed = static_cast<std::uint64_t>(*arguments.number("seed"));
+    DP_RETURN_IF_ERROR(decode::check_sampling(settings));
+    for (const std::string_view name : {"top-k", "top-p", "min-p", "seed"}) {
+        if (!settings.greedy() || !arguments.given(name)) continue;
+        return invalid_argument(
+            fmt::format("--{}: found without --temperature, expected a temperature above 0 beside it; a greedy run "
+                        "draws nothing",
+                        name));
+    }
+    return settings;
+}
+
+Result<BudgetChoice> budget_choice(const Arguments& arguments, std::size_t block) {
+    const std::string text = arguments.text("budget");
+    if (text == "full") return BudgetChoice{};
+    if (text == "adaptive") return BudgetChoice{budget::BudgetKind::adaptive, nullptr};
+    Result<budget::Seed> seed = budget::read_seed(text);
+    if (!seed.ok()) return seed.status().with_context("--budget (full, adaptive or a seed file)");
+    if (seed->block != block) {
+        return mismatch(fmt::format(
+            "--budget {}: the seed is for blocks of {} rows, the draft's are of {}; calibrate a seed for this draft",
+            text, seed->block, block));
+    }
+    return BudgetChoice{budget::BudgetKind::frozen, std::make_shared<const budget::Seed>(std::move(*seed))};
 }
 
 std::string engine_text(const Arguments& arguments, const decode::EngineSettings& settings) {

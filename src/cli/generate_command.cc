@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 
 #include "base/json_writer.h"
 #include "cli/arguments.h"
 #include "cli/console.h"
 #include "cli/engine_options.h"
 #include "cli/prompt.h"
-#include "decode/engine.h"
+#include "decode/batch.h"
+#include "decode/cycle_costs.h"
 
 namespace draftprobe::cli {
 
@@ -16,16 +18,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Measured cycles per width behind an adaptive budget's first costs.
+constexpr std::size_t kCostRepeats = 5;
+
 struct Generated {
-    std::vector<TokenId> tokens;  // the stop token, if any, is the last
-    bool stopped = false;         // by a stop token
-    std::size_t cycles = 0;
-    std::size_t retained = 0;  // over the cycles
+    decode::BatchResult result;
     double prefill_seconds = 0;
     double decode_seconds = 0;
 
     double mean_retained() const {
-        return cycles == 0 ? 0.0 : static_cast<double>(retained) / static_cast<double>(cycles);
+        return result.cycles == 0 ? 0.0 : static_cast<double>(result.retained) / static_cast<double>(result.cycles);
     }
 };
 
@@ -42,50 +44,48 @@ Status check_length(const probe::Assembly& assembly, std::size_t prompt, std::si
         prompt, max_tokens, block, positions));
 }
 
-Result<Generated> generate(decode::ProductionEngine& engine, const std::vector<TokenId>& prompt, std::size_t max_tokens,
-                           Console& console) {
-    constexpr int kLane = 0;
-    const std::vector<TokenId>& stops = engine.core().models().target->config().eos_ids;
-    const auto stops_at = [&stops](TokenId token) {
-        return std::find(stops.begin(), stops.end(), token) != stops.end();
-    };
-    Generated result;
-    engine.begin_request(kLane, {max_tokens, stops});
-    Clock::time_point start = Clock::now();
-    std::span<const TokenId> rest(prompt);
-    while (!rest.empty()) {
-        const std::size_t count =
-            decode::next_chunk(engine.lane(kLane).length, rest.size(), engine.core().settings().chunk_tokens, 0);
-        DP_RETURN_IF_ERROR(engine.prefill(kLane, rest.first(count), 0, count == rest.size()));
-        rest = rest.subspan(count);
-        console.progress("generate", "prefill", prompt.size() - rest.size(), prompt.size());
-    }
-    result.prefill_seconds = seconds_since(start);
+// Without a draft nothing is proposed, and a cycle is a plain decoding step.
+std::unique_ptr<decode::Drafter> make_drafter(decode::EngineCore& core) {
+    if (core.draft_forward() != nullptr) return std::make_unique<decode::ModelDrafter>(*core.draft_forward());
+    return std::make_unique<decode::ScriptedDrafter>(1, [](const state::Lane&, std::size_t) { return TokenId{0}; });
+}
 
-    start = Clock::now();
-    result.tokens.push_back(engine.lane(kLane).anchor);
-    result.stopped = stops_at(result.tokens.back());
-    std::optional<decode::ModelDrafter> drafter;
-    if (engine.core().draft_forward() != nullptr) drafter.emplace(*engine.core().draft_forward());
-    while (!result.stopped && result.tokens.size() < max_tokens) {
-        if (drafter) {
-            DP_ASSIGN_OR_RETURN(const auto results,
-                                engine.cycle({&kLane, 1}, *drafter, engine.core().settings().block));
-            const decode::CycleResult& cycle = results.front();
-            result.tokens.insert(result.tokens.end(), cycle.emitted.begin(), cycle.emitted.end());
-            result.retained += cycle.retained;
+Result<Generated> generate(decode::ProductionEngine& engine, const std::vector<TokenId>& prompt,
+                           const decode::Request& request, Console& console) {
+    const std::unique_ptr<decode::Drafter> drafter = make_drafter(engine.core());
+    Generated generated;
+    const Clock::time_point start = Clock::now();
+    const auto on_step = [&](const decode::BatchProgress& progress) {
+        if (progress.emitted <= 1) {
+            generated.prefill_seconds = seconds_since(start);
+            console.progress("generate", "prefill", progress.prefilled, prompt.size());
         } else {
-            DP_ASSIGN_OR_RETURN(const TokenId token, engine.plain_step(kLane));
-            result.tokens.push_back(token);
-            result.retained += 1;
+            console.progress("generate", "decode", progress.emitted, request.limits.max_new_tokens);
         }
-        result.cycles += 1;
-        result.stopped = stops_at(result.tokens.back());
-        console.progress("generate", "decode", result.tokens.size(), max_tokens);
-    }
-    result.decode_seconds = seconds_since(start);
+    };
+    const decode::BatchRequest batch{prompt, request};
+    DP_ASSIGN_OR_RETURN(std::vector<decode::BatchResult> results,
+                        decode::run_batch(engine, {&batch, 1}, *drafter, on_step));
+    generated.result = std::move(results.front());
+    generated.decode_seconds = seconds_since(start) - generated.prefill_seconds;
     console.clear_progress();
-    return result;
+    return generated;
+}
+
+// An adaptive budget needs to know what a cycle costs before its first one.
+Result<std::optional<budget::Controller>> make_controller(const BudgetChoice& choice, decode::EngineCore& core) {
+    std::optional<budget::Controller> controller;
+    if (choice.kind == budget::BudgetKind::frozen) controller = budget::Controller::frozen(choice.seed);
+    if (choice.kind == budget::BudgetKind::adaptive) {
+        const int lane = 0;
+        core.lane(lane).has_anchor = true;
+        const std::unique_ptr<decode::Drafter> drafter = make_drafter(core);
+        DP_ASSIGN_OR_RETURN(std::vector<double> costs,
+                            decode::measure_cycle_costs(core, {&lane, 1}, *drafter, kCostRepeats));
+        core.lane(lane).has_anchor = false;
+        controller = budget::Controller::adaptive(core.settings().block, 1, std::move(costs));
+    }
+    return controller;
 }
 
 std::string joined(std::span<const TokenId> ids) {
@@ -94,8 +94,9 @@ std::string joined(std::span<const TokenId> ids) {
     return out;
 }
 
-std::string generated_json(const Generated& result, const std::string* text, std::size_t prompt, bool drafted,
+std::string generated_json(const Generated& generated, const std::string* text, std::size_t prompt, bool drafted,
                            const decode::EngineSettings& settings) {
+    const decode::BatchResult& result = generated.result;
     JsonWriter json;
     json.begin_object();
     if (text != nullptr) json.member("text", *text);
@@ -106,14 +107,15 @@ std::string generated_json(const Generated& result, const std::string* text, std
         .member("tokens", result.tokens.size())
         .member("stopped", result.stopped)
         .member("speculative", drafted)
-        .member("cycles", result.cycles);
-    json.key("mean_retained").value_rounded(result.mean_retained());
+        .member("cycles", result.cycles)
+        .member("verified", result.verified);
+    json.key("mean_retained").value_rounded(generated.mean_retained());
     json.member("numerics", numerics::numerics_class_name(settings.numerics))
         .member("kv_format", state::kv_format_name(settings.kv_format))
         .member("isa", numerics::isa_name(settings.isa))
         .member("threads", settings.threads);
-    json.key("prefill_seconds").value_rounded(result.prefill_seconds);
-    json.key("decode_seconds").value_rounded(result.decode_seconds);
+    json.key("prefill_seconds").value_rounded(generated.prefill_seconds);
+    json.key("decode_seconds").value_rounded(generated.decode_seconds);
     return json.end_object().take() + "\n";
 }
 
@@ -126,12 +128,19 @@ Result<int> run_generate(const Arguments& arguments, Console& console) {
     DP_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, prompt_tokens(file, assembly));
     const auto max_tokens = static_cast<std::size_t>(*arguments.number("max-tokens"));
     const bool drafted = assembly.models.draft != nullptr;
+    DP_ASSIGN_OR_RETURN(const decode::SamplingSettings sampling, sampling_settings(arguments));
     settings.block = drafted ? static_cast<std::size_t>(assembly.models.draft->config().block) : 1;
+    DP_ASSIGN_OR_RETURN(const BudgetChoice budget, budget_choice(arguments, settings.block));
     DP_RETURN_IF_ERROR(check_length(assembly, prompt.size(), max_tokens, settings.block));
     settings.max_tokens = prompt.size() + max_tokens + settings.block;
     DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, settings));
     decode::ProductionEngine engine(std::move(core));
-    DP_ASSIGN_OR_RETURN(const Generated result, generate(engine, prompt, max_tokens, console));
+    decode::Request request;
+    request.limits = {max_tokens, assembly.models.target->config().eos_ids};
+    request.sampling.settings = sampling;
+    DP_ASSIGN_OR_RETURN(request.controller, make_controller(budget, engine.core()));
+    DP_ASSIGN_OR_RETURN(const Generated generated, generate(engine, prompt, request, console));
+    const decode::BatchResult& result = generated.result;
 
     std::string text;
     if (assembly.tokenizer != nullptr) {
@@ -139,20 +148,20 @@ Result<int> run_generate(const Arguments& arguments, Console& console) {
             assembly.tokenizer->decode(std::span(result.tokens).first(result.tokens.size() - (result.stopped ? 1 : 0)));
     }
     if (arguments.given("json")) {
-        console.out(
-            generated_json(result, assembly.tokenizer != nullptr ? &text : nullptr, prompt.size(), drafted, settings));
+        console.out(generated_json(generated, assembly.tokenizer != nullptr ? &text : nullptr, prompt.size(), drafted,
+                                   settings));
     } else {
         console.out((assembly.tokenizer != nullptr ? text : joined(result.tokens)) + "\n");
     }
     const double rate =
-        result.decode_seconds > 0 ? static_cast<double>(result.tokens.size() - 1) / result.decode_seconds : 0.0;
+        generated.decode_seconds > 0 ? static_cast<double>(result.tokens.size() - 1) / generated.decode_seconds : 0.0;
     console.note(fmt::format("generate: {}", engine_text(arguments, settings)));
     console.note(fmt::format(
         "generate: {} new tokens{} after {} prompt tokens, {} {}, {:.3f} tokens retained a cycle; prefill {:.3f} s, "
         "decode {:.3f} s, {:.1f} tokens/s",
         result.tokens.size(), result.stopped ? ", ended by a stop token," : "", prompt.size(), result.cycles,
-        drafted ? "cycles" : "plain steps", result.mean_retained(), result.prefill_seconds, result.decode_seconds,
-        rate));
+        drafted ? "cycles" : "plain steps", generated.mean_retained(), generated.prefill_seconds,
+        generated.decode_seconds, rate));
     return kExitDone;
 }
 
@@ -163,10 +172,11 @@ const Command kGenerateCommand = {
     .name = "generate",
     .brief = "continue a prompt with the production engine",
     .description =
-        "Prints the greedy continuation on standard output, as text when the target has a tokenizer.json, else as ids, "
+        "Prints the continuation on standard output, as text when the target has a tokenizer.json, else as ids, "
         "followed by "
         "one line feed. With --draft it decodes speculatively, which gives the same tokens. The stop token is not part "
         "of the text. "
+        "With --temperature the continuation is sampled, from the target's distribution whether drafted or not. "
         "A summary goes to standard error.",
     .exit_status = "0 done\n2 usage error, or could not run",
     .examples =

@@ -166,7 +166,8 @@ std::string bash_completion_script() {
             out += fmt::format("        --{}) COMPREPLY=($(compgen -d -- \"$current\")); return ;;\n", option.name);
         } else if (option.value.starts_with("FILE")) {
             out += fmt::format("        --{}) COMPREPLY=($(compgen -f -- \"$current\")); return ;;\n", option.name);
-        } else if (option.kind == OptionKind::number || option.kind == OptionKind::text) {
+        } else if (option.kind == OptionKind::number || option.kind == OptionKind::decimal ||
+                   option.kind == OptionKind::text) {
             out += fmt::format("        --{}) return ;;\n", option.name);
         }
     }

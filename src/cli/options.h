@@ -29,6 +29,7 @@ enum class OptionKind {
     choice,           // --name CHOICE
     list,             // --name CHOICE,CHOICE,...
     number,           // --name N, an integer in [min, max]
+    decimal,          // --name X, a decimal number in [min, max]
     text,             // --name TEXT: a path or another free value
 };
 
@@ -38,7 +39,7 @@ struct Option {
     OptionKind kind = OptionKind::flag;
     std::string_view value;       // name of the value in help; for choices the spellings, separated by '|'
     std::string_view not_served;  // choices of the contract that this version refuses, '|'-separated; "PREFIX*" matches
-    std::int64_t min = 0;         // number only
+    std::int64_t min = 0;         // numbers only
     std::int64_t max = 0;
     std::string_view fallback;       // default, as it is parsed; empty: none
     std::string_view fallback_text;  // default in words, when it depends on something

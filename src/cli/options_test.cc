@@ -47,15 +47,16 @@ TEST(option_table, documents_each_option) {
 TEST(option_table, has_defaults_that_parse) {
     for (const Option& option : option_table()) {
         SCOPED_TRACE(option.name);
-        if (option.kind == OptionKind::number) {
+        const bool numeric = option.kind == OptionKind::number || option.kind == OptionKind::decimal;
+        if (numeric) {
             EXPECT_LT(option.min, option.max);
         }
         if (option.fallback.empty()) continue;
-        ASSERT_TRUE(option.kind == OptionKind::number || option.kind == OptionKind::choice);
-        if (option.kind == OptionKind::number) {
-            const std::int64_t value = std::stoll(std::string(option.fallback));
-            EXPECT_GE(value, option.min);
-            EXPECT_LE(value, option.max);
+        ASSERT_TRUE(numeric || option.kind == OptionKind::choice || option.kind == OptionKind::text);
+        if (numeric) {
+            const double value = std::stod(std::string(option.fallback));
+            EXPECT_GE(value, static_cast<double>(option.min));
+            EXPECT_LE(value, static_cast<double>(option.max));
         } else {
             const auto choices = split_choices(option.value);
             EXPECT_NE(std::find(choices.begin(), choices.end(), option.fallback), choices.end());

@@ -8,18 +8,21 @@
 //   on_forward(kind, lane, start, rows)      after a forward computed rows of a lane
 //   on_propose(lane, choice, hidden)         after the draft ran, before anything moves
 //   on_verify(view)                          after acceptance, before commit
-//   on_commit(lane, result)                  after the lane's state moved
+//   on_commit(lane, result, controller)      after the lane's state moved and its controller learned
 #pragma once
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "budget/controller.h"
+#include "decode/acceptance.h"
 #include "decode/drafter.h"
 #include "decode/engine_core.h"
-#include "decode/ranking.h"
 
 namespace draftprobe::decode {
 
@@ -30,11 +33,35 @@ struct VerifyView {
     const state::Lane& lane;  // not yet committed: lane.length is L, lane.anchor the consumed anchor
     const DraftChoice& choice;
     ProposalSource source;
+    bool sampled;                             // by the rejection test, not by argmax
     std::span<const TokenId> rows;            // anchor and offered proposals, the verified rows
-    std::span<const TokenId> target_choices;  // per row
+    std::span<const TokenId> target_choices;  // per row, see decode/acceptance.h
     numerics::ConstRows logits;               // [rows, V]
     numerics::ConstRows hidden;               // [rows, H] after the target's final norm, float32
+    const budget::Controller* controller;     // before it learns from this cycle; null: every row is verified
     const CycleResult& result;
+};
+
+// What a request asks of its lane.
+struct Request {
+    RequestLimits limits = {};
+    LaneSampling sampling = {};
+    // Sets the verify rows of greedy cycles; none: all of them. Sampled requests verify all rows whatever it says.
+    std::optional<budget::Controller> controller = {};
+};
+
+// A lane that is still prefilling: one chunk of `tokens` is computed in a step. With select_anchor the choice behind
+// the last token becomes the pending anchor (the first emitted token).
+struct PrefillWork {
+    int lane = 0;
+    std::span<const TokenId> tokens;  // what is left of the prompt, first at the lane's length
+    Position stop = 0;                // a position that no chunk crosses; ignored when not ahead
+    bool select_anchor = true;
+};
+
+struct StepResult {
+    std::vector<std::size_t> prefilled;  // tokens committed, per PrefillWork
+    std::vector<CycleResult> cycles;     // per decoding lane
 };
 
 struct NoObserver {
@@ -42,7 +69,7 @@ struct NoObserver {
     void on_forward(ForwardKind, const state::Lane&, Position, std::size_t) {}
     void on_propose(const state::Lane&, const DraftChoice&, numerics::ConstRows) {}
     void on_verify(const VerifyView&) {}
-    void on_commit(const state::Lane&, const CycleResult&) {}
+    void on_commit(const state::Lane&, const CycleResult&, const budget::Controller*) {}
 };
 
 template <class Observer>
@@ -51,39 +78,32 @@ public:
     Engine(std::unique_ptr<EngineCore> core, Observer observer = {})
         : core_(std::move(core)),
           observer_(std::move(observer)),
-          limits_(static_cast<std::size_t>(core_->lane_count())) {}
+          requests_(static_cast<std::size_t>(core_->lane_count())) {}
 
     EngineCore& core() { return *core_; }
     Observer& observer() { return observer_; }
     state::Lane& lane(int id) { return core_->lane(id); }
 
-    // Prepares a lane for a request: forgets what was there (bytes stay, as in a serving engine's slot) and sets
-    // limits.
-    void begin_request(int id, RequestLimits limits) {
+    // Prepares a lane for a request: forgets what was there (bytes stay, as in a serving engine's slot).
+    void begin_request(int id, Request request) {
         lane(id).reset();
-        set_limits(id, std::move(limits));
+        set_request(id, std::move(request));
     }
-    void set_limits(int id, RequestLimits limits) { limits_[static_cast<std::size_t>(id)] = {std::move(limits), 0}; }
+    // For a lane whose state was put there by a restore.
+    void set_request(int id, Request request) { requests_[index(id)] = {std::move(request), 0}; }
+    // Null when every row is verified.
+    const budget::Controller* controller(int id) const {
+        const auto& controller = requests_[index(id)].request.controller;
+        return controller ? &*controller : nullptr;
+    }
 
     // Computes and commits `tokens` after the lane's length, in chunks cut at absolute multiples of chunk_tokens and at
-    // `stop`. With select_anchor the last row's choice becomes the pending anchor (the first emitted token).
+    // `stop`.
     Status prefill(int id, std::span<const TokenId> tokens, Position stop, bool select_anchor) {
-        state::Lane& target = lane(id);
         while (!tokens.empty()) {
-            const std::size_t count = next_chunk(target.length, tokens.size(), core_->settings().chunk_tokens, stop);
-            const std::span<const TokenId> chunk = tokens.first(count);
-            tokens = tokens.subspan(count);
-            const bool want_logits = select_anchor && tokens.empty();
-            const Segment segment{&target, chunk, false};
-            DP_RETURN_IF_ERROR(core_->target_forward().run(
-                {&segment, 1}, want_logits ? LogitRows::last_of_segment : LogitRows::none, forward_));
-            observer_.on_forward(ForwardKind::prefill, target, target.length, count);
-            core_->commit(target, chunk, count, false, forward_, 0);
-            if (want_logits) {
-                target.anchor = argmax(forward_.logits);
-                target.has_anchor = true;
-                limits_[static_cast<std::size_t>(id)].emitted = 1;
-            }
+            const PrefillWork work{id, tokens, stop, select_anchor};
+            DP_ASSIGN_OR_RETURN(const StepResult done, step({&work, 1}, {}, nullptr, 0));
+            tokens = tokens.subspan(done.prefilled[0]);
         }
         return {};
     }
@@ -93,120 +113,178 @@ public:
         state::Lane& target = lane(id);
         assert(target.has_anchor);
         const TokenId token = target.anchor;
-        const Segment segment{&target, {&token, 1}, false};
-        DP_RETURN_IF_ERROR(core_->target_forward().run({&segment, 1}, LogitRows::all, forward_));
+        const Segment segment{&target, {&token, 1}, LogitRows::all, false};
+        DP_RETURN_IF_ERROR(core_->target_forward().run({&segment, 1}, forward_));
         observer_.on_forward(ForwardKind::plain, target, target.length, 1);
         core_->commit(target, {&token, 1}, 1, false, forward_, 0);
-        target.anchor = argmax(forward_.logits);
-        ++limits_[static_cast<std::size_t>(id)].emitted;
+        select_anchor(id, forward_.logits);
         return target.anchor;
     }
 
-    // One cycle of every listed lane (distinct, each with an anchor), batched. `verify_rows` in 1..block: the anchor
-    // row and the first verify_rows - 1 proposals are verified.
-    Result<std::vector<CycleResult>> cycle(std::span<const int> ids, Drafter& drafter, std::size_t verify_rows) {
-        std::vector<state::Lane*> lanes;
-        for (const int id : ids) {
-            assert(lane(id).has_anchor);
-            lanes.push_back(&lane(id));
-        }
-        assert(verify_rows >= 1 && verify_rows <= core_->settings().block);
-        drafter.propose(lanes, {}, draft_);
+    // One cycle of every listed lane (distinct, each with an anchor), batched. The anchor row and at most max_rows - 1
+    // proposals are verified, fewer where a lane's budget says so.
+    Result<std::vector<CycleResult>> cycle(std::span<const int> ids, Drafter& drafter, std::size_t max_rows) {
+        DP_ASSIGN_OR_RETURN(StepResult done, step({}, ids, &drafter, max_rows));
+        return std::move(done.cycles);
+    }
 
-        std::vector<std::vector<TokenId>> rows(ids.size());
+    // One forward for everything: a chunk of each prefilling lane and a cycle of each decoding one. Lanes are distinct;
+    // decoding lanes have an anchor. `drafter` may be null when no lane decodes. max_rows in 1..block. On an error no
+    // lane has moved.
+    Result<StepResult> step(std::span<const PrefillWork> prefills, std::span<const int> decoding, Drafter* drafter,
+                            std::size_t max_rows) {
+        const auto start = std::chrono::steady_clock::now();
         std::vector<Segment> segments;
-        for (std::size_t i = 0; i < ids.size(); ++i) {
-            const DraftChoice& choice = draft_.choices[i];
-            if constexpr (Observer::kActive) observer_.on_propose(*lanes[i], choice, draft_hidden(i));
-            rows[i].push_back(lanes[i]->anchor);
-            rows[i].insert(rows[i].end(), choice.proposals.begin(),
-                           choice.proposals.begin() + static_cast<std::ptrdiff_t>(verify_rows - 1));
-            segments.push_back({lanes[i], rows[i], true});
+        StepResult done;
+        for (const PrefillWork& work : prefills) {
+            assert(!work.tokens.empty());
+            const std::size_t count =
+                next_chunk(lane(work.lane).length, work.tokens.size(), core_->settings().chunk_tokens, work.stop);
+            const bool last = work.select_anchor && count == work.tokens.size();
+            segments.push_back(
+                {&lane(work.lane), work.tokens.first(count), last ? LogitRows::last : LogitRows::none, false});
+            done.prefilled.push_back(count);
         }
-        DP_RETURN_IF_ERROR(core_->target_forward().run(segments, LogitRows::all, forward_));
-
-        const auto vocab = static_cast<std::size_t>(core_->models().target->config().vocab);
-        const auto width = static_cast<std::size_t>(core_->models().target->config().hidden);
-        std::vector<CycleResult> results;
-        for (std::size_t i = 0; i < ids.size(); ++i) {
-            state::Lane& target = *lanes[i];
-            const std::size_t first_row = i * verify_rows;
-            const numerics::ConstRows logits{forward_.logits.data() + first_row * vocab, verify_rows, vocab, vocab};
-            std::vector<TokenId> choices;
-            for (std::size_t j = 0; j < verify_rows; ++j) choices.push_back(argmax({logits.row(j), vocab}));
-            const CycleResult result = accept(ids[i], draft_.choices[i], rows[i], choices);
-            observer_.on_forward(ForwardKind::verify, target, target.length, verify_rows);
-            if constexpr (Observer::kActive) {
-                observer_.on_verify(VerifyView{target,
-                                               draft_.choices[i],
-                                               drafter.source(),
-                                               rows[i],
-                                               choices,
-                                               logits,
-                                               {forward_.hidden.data() + first_row * width, verify_rows, width, width},
-                                               result});
+        std::vector<std::vector<TokenId>> rows(decoding.size());
+        std::vector<std::optional<double>> margins(decoding.size());
+        if (!decoding.empty()) {
+            propose(decoding, *drafter);
+            for (std::size_t i = 0; i < decoding.size(); ++i) {
+                const VerifyWidth width = verify_width(decoding[i], draft_.choices[i], max_rows);
+                const std::vector<TokenId>& proposals = draft_.choices[i].proposals;
+                rows[i].push_back(lane(decoding[i]).anchor);
+                rows[i].insert(rows[i].end(), proposals.begin(),
+                               proposals.begin() + static_cast<std::ptrdiff_t>(width.rows - 1));
+                margins[i] = width.margin;
+                segments.push_back({&lane(decoding[i]), rows[i], LogitRows::all, true});
             }
-            core_->commit(target, rows[i], result.retained, true, forward_, first_row);
-            target.anchor = result.emitted.back();
-            limits_[static_cast<std::size_t>(ids[i])].emitted += result.emitted.size();
-            observer_.on_commit(target, result);
-            results.push_back(result);
         }
-        return results;
+        DP_RETURN_IF_ERROR(core_->target_forward().run(segments, forward_));
+
+        std::size_t row = 0;
+        std::size_t logit_row = 0;
+        for (std::size_t i = 0; i < prefills.size(); ++i) {
+            finish_prefill(prefills[i], segments[i], row, logit_row);
+            row += segments[i].tokens.size();
+            logit_row += segments[i].logits == LogitRows::last ? 1 : 0;
+        }
+        for (std::size_t i = 0; i < decoding.size(); ++i) {
+            done.cycles.push_back(
+                finish_cycle(decoding[i], draft_.choices[i], drafter->source(), rows[i], row, logit_row, margins[i]));
+            row += rows[i].size();
+            logit_row += rows[i].size();
+        }
+        // A step that also prefills says nothing about the cost of a cycle.
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+        for (std::size_t i = 0; i < decoding.size(); ++i) {
+            RequestState& request = requests_[index(decoding[i])];
+            if (request.request.controller && prefills.empty())
+                request.request.controller->observe_time(rows[i].size(), taken.count(), decoding.size());
+            observer_.on_commit(lane(decoding[i]), done.cycles[i], controller(decoding[i]));
+        }
+        return done;
     }
 
 private:
     struct RequestState {
-        RequestLimits limits;
+        Request request;
         std::size_t emitted = 0;
     };
+    struct VerifyWidth {
+        std::size_t rows = 0;
+        std::optional<double> margin;
+    };
 
-    numerics::ConstRows draft_hidden(std::size_t index) const {
-        const std::size_t positions = core_->settings().block - 1;
-        const auto width = static_cast<std::size_t>(core_->models().target->config().hidden);
-        if (draft_.hidden.empty()) return {nullptr, 0, width, width};
-        return {draft_.hidden.data() + index * positions * width, positions, width, width};
+    static std::size_t index(int id) { return static_cast<std::size_t>(id); }
+    std::size_t vocab() const { return static_cast<std::size_t>(core_->models().target->config().vocab); }
+    std::size_t hidden_width() const { return static_cast<std::size_t>(core_->models().target->config().hidden); }
+
+    void select_anchor(int id, std::span<const float> logits) {
+        RequestState& request = requests_[index(id)];
+        lane(id).anchor = choose_next(logits, request.request.sampling, lane(id).length);
+        lane(id).has_anchor = true;
+        ++request.emitted;
     }
 
-    // Greedy acceptance: the longest prefix of proposals that equals the target's own choices, plus the target's next
-    // token; then the cuts. Rows retained equal tokens emitted: each emitted token but the last has its row committed
-    // already, and the consumed anchor's row takes the last one's place.
-    CycleResult accept(int id, const DraftChoice& choice, std::span<const TokenId> rows,
-                       std::span<const TokenId> choices) {
-        const RequestState& request = limits_[static_cast<std::size_t>(id)];
-        CycleResult result;
+    void propose(std::span<const int> ids, Drafter& drafter) {
+        std::vector<state::Lane*> lanes;
+        std::vector<LaneSampling> sampling;
+        for (const int id : ids) {
+            assert(lane(id).has_anchor);
+            lanes.push_back(&lane(id));
+            sampling.push_back(requests_[index(id)].request.sampling);
+        }
+        drafter.propose(lanes, sampling, draft_);
+        if constexpr (Observer::kActive) {
+            for (std::size_t i = 0; i < ids.size(); ++i)
+                observer_.on_propose(*lanes[i], draft_.choices[i], draft_hidden(i));
+        }
+    }
+
+    numerics::ConstRows draft_hidden(std::size_t lane_index) const {
+        const std::size_t positions = core_->settings().block - 1;
+        const std::size_t width = hidden_width();
+        if (draft_.hidden.empty()) return {nullptr, 0, width, width};
+        return {draft_.hidden.data() + lane_index * positions * width, positions, width, width};
+    }
+
+    VerifyWidth verify_width(int id, const DraftChoice& choice, std::size_t max_rows) const {
+        assert(max_rows >= 1 && max_rows <= core_->settings().block);
+        const Request& request = requests_[index(id)].request;
+        // A width that depends on the confidence of the proposals drawn would condition the test on the draw: biased.
+        if (!request.sampling.settings.greedy()) return {core_->settings().block, std::nullopt};
+        if (!request.controller) return {max_rows, std::nullopt};
+        const budget::Decision decision = request.controller->decide(choice.prefix_confidence);
+        return {std::min(decision.rows, max_rows), decision.margin};
+    }
+
+    void finish_prefill(const PrefillWork& work, const Segment& segment, std::size_t row, std::size_t logit_row) {
+        state::Lane& target = lane(work.lane);
+        observer_.on_forward(ForwardKind::prefill, target, target.length, segment.tokens.size());
+        core_->commit(target, segment.tokens, segment.tokens.size(), false, forward_, row);
+        if (segment.logits == LogitRows::last)
+            select_anchor(work.lane, {forward_.logits.data() + logit_row * vocab(), vocab()});
+    }
+
+    CycleResult finish_cycle(int id, const DraftChoice& choice, ProposalSource source, std::span<const TokenId> rows,
+                             std::size_t row, std::size_t logit_row, std::optional<double> margin) {
+        state::Lane& target = lane(id);
+        RequestState& request = requests_[index(id)];
+        const numerics::ConstRows logits{forward_.logits.data() + logit_row * vocab(), rows.size(), vocab(), vocab()};
+        const std::vector<TokenId> choices =
+            target_choices(logits, rows, choice, request.request.sampling, target.length);
+        CycleResult result = accept(choice.proposals.size(), rows, choices, request.request.limits, request.emitted);
         result.lane = id;
-        result.drafted = choice.proposals.size();
-        result.offered = rows.size() - 1;
-        result.verified = rows.size() - 1;
-        while (result.accepted < result.verified && rows[result.accepted + 1] == choices[result.accepted])
-            ++result.accepted;
-        for (std::size_t j = 0; j < result.accepted; ++j) result.emitted.push_back(rows[j + 1]);
-        result.emitted.push_back(choices[result.accepted]);
-        const std::vector<TokenId>& stops = request.limits.stop_ids;
-        for (std::size_t j = 0; j < result.emitted.size(); ++j) {
-            if (std::find(stops.begin(), stops.end(), result.emitted[j]) == stops.end()) continue;
-            if (j + 1 < result.emitted.size()) result.cut = Cut::stop;
-            result.emitted.resize(j + 1);
-            result.finished = true;
-            break;
+        result.width_margin = margin;
+        observer_.on_forward(ForwardKind::verify, target, target.length, rows.size());
+        if constexpr (Observer::kActive) {
+            const std::size_t width = hidden_width();
+            observer_.on_verify(VerifyView{target,
+                                           choice,
+                                           source,
+                                           !request.request.sampling.settings.greedy(),
+                                           rows,
+                                           choices,
+                                           logits,
+                                           {forward_.hidden.data() + row * width, rows.size(), width, width},
+                                           controller(id),
+                                           result});
         }
-        const std::size_t room =
-            request.limits.max_new_tokens - std::min(request.emitted, request.limits.max_new_tokens);
-        if (result.emitted.size() >= room && room > 0) {
-            if (result.emitted.size() > room) {
-                result.emitted.resize(room);
-                result.cut = Cut::limit;
-            }
-            result.finished = true;
+        core_->commit(target, rows, result.retained, true, forward_, row);
+        target.anchor = result.emitted.back();
+        request.emitted += result.emitted.size();
+        if (request.request.controller) {
+            // What a cut threw away is not evidence: the positions that were given out all matched.
+            const bool cut = result.cut != Cut::none;
+            request.request.controller->observe(choice.prefix_confidence, cut ? result.retained : result.verified,
+                                                cut ? result.retained : result.accepted);
         }
-        result.retained = result.emitted.size();
         return result;
     }
 
     std::unique_ptr<EngineCore> core_;
     Observer observer_;
-    std::vector<RequestState> limits_;
+    std::vector<RequestState> requests_;
     DraftOutput draft_;
     ForwardOutput forward_;
 };

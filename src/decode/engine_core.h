@@ -31,27 +31,6 @@ struct EngineSettings {
     bool poison = false;           // fresh storage holds NaN patterns
 };
 
-// What a request allows. A cut happens after acceptance: proposals never depend on limits.
-struct RequestLimits {
-    std::size_t max_new_tokens = 0;  // the anchor chosen by prefill counts as the first
-    std::vector<TokenId> stop_ids;
-};
-
-enum class Cut { none, stop, limit };
-
-// One lane's cycle in the six counts of docs/glossary.md.
-struct CycleResult {
-    int lane = 0;
-    std::size_t drafted = 0;
-    std::size_t offered = 0;
-    std::size_t verified = 0;  // rows minus the anchor row
-    std::size_t accepted = 0;  // leading matches
-    std::size_t retained = 0;  // rows committed
-    std::vector<TokenId> emitted;
-    Cut cut = Cut::none;    // why retained is below accepted + 1, or none
-    bool finished = false;  // a stop token was emitted or the limit is reached
-};
-
 // The target's part of a lane's state shape; the draft's part and max_tokens are left 0.
 state::StateShape target_state_shape(const TargetConfig& target, state::KvFormat kv_format,
                                      state::RowFormat row_format);

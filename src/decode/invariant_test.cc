@@ -96,7 +96,7 @@ protected:
     };
     PlainRun plain(std::size_t steps) const {
         auto e = engine();
-        e->begin_request(0, {1000, {}});
+        e->begin_request(0, {{1000, {}}});
         EXPECT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         PlainRun run;
         run.tokens.push_back(e->lane(0).anchor);
@@ -132,7 +132,7 @@ TEST_P(Invariant, SpeculativeEqualsPlainInTokensAndStateForEveryAcceptedLength) 
     const PlainRun reference = plain(5 * block());
     for (std::size_t accepted = 0; accepted < block(); ++accepted) {
         auto e = engine();
-        e->begin_request(0, {1000, {}});
+        e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         ScriptedDrafter drafter = scripted(reference, prompt_.size(), accepted);
         const int lanes[] = {0};
@@ -151,7 +151,7 @@ TEST_P(Invariant, VerifyWidthChangesNoBit) {
     const PlainRun reference = plain(5 * block());
     for (std::size_t width = 1; width <= block(); ++width) {
         auto e = engine();
-        e->begin_request(0, {1000, {}});
+        e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         ScriptedDrafter drafter = scripted(reference, prompt_.size(), 5);
         const int lanes[] = {0};
@@ -171,7 +171,7 @@ TEST_P(Invariant, ModelDraftedDecodingEmitsPlainTokensAndEqualsItself) {
     std::vector<std::uint32_t> hidden_bits[2];
     for (int run = 0; run < 2; ++run) {
         auto e = engine();
-        e->begin_request(0, {1000, {}});
+        e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         ModelDrafter drafter(*e->core().draft_forward());
         const int lanes[] = {0};
@@ -197,7 +197,7 @@ TEST_P(Invariant, ModelDraftedDecodingEmitsPlainTokensAndEqualsItself) {
 
 TEST_P(Invariant, ChunkingThreadsAndInstructionSetChangeNoBit) {
     auto base = engine();
-    base->begin_request(0, {1000, {}});
+    base->begin_request(0, {{1000, {}}});
     ASSERT_TRUE(base->prefill(0, prompt_, 0, true).ok());
     const StateDigests expected = digests(base->lane(0));
     const std::string proposed = proposal_bits(*base, 0);
@@ -205,7 +205,7 @@ TEST_P(Invariant, ChunkingThreadsAndInstructionSetChangeNoBit) {
         EngineSettings s = settings();
         s.chunk_tokens = chunk;
         auto e = engine(s);
-        e->begin_request(0, {1000, {}});
+        e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 96, true).ok());
         EXPECT_EQ(digests(e->lane(0)), expected) << "chunk " << chunk;
         EXPECT_TRUE(proposal_bits(*e, 0) == proposed) << "chunk " << chunk;
@@ -214,7 +214,7 @@ TEST_P(Invariant, ChunkingThreadsAndInstructionSetChangeNoBit) {
         EngineSettings s = settings();
         s.threads = threads;
         auto e = engine(s);
-        e->begin_request(0, {1000, {}});
+        e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         EXPECT_EQ(digests(e->lane(0)), expected) << "threads " << threads;
         EXPECT_TRUE(proposal_bits(*e, 0) == proposed) << "threads " << threads;
@@ -224,7 +224,7 @@ TEST_P(Invariant, ChunkingThreadsAndInstructionSetChangeNoBit) {
         EngineSettings s = settings();
         s.isa = isa;
         auto e = engine(s);
-        e->begin_request(0, {1000, {}});
+        e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         EXPECT_EQ(digests(e->lane(0)), expected) << "instruction set " << numerics::isa_name(isa);
         EXPECT_TRUE(proposal_bits(*e, 0) == proposed) << "instruction set " << numerics::isa_name(isa);
@@ -243,7 +243,7 @@ TEST_P(Invariant, BatchCompositionChangesNoBit) {
     std::vector<std::string> proposed_alone;
     for (const auto& ids : prompts) {
         auto e = engine();
-        e->begin_request(0, {1000, {}});
+        e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, ids, 0, true).ok());
         ModelDrafter drafter(*e->core().draft_forward());
         std::vector<StateDigests> run;
@@ -258,7 +258,7 @@ TEST_P(Invariant, BatchCompositionChangesNoBit) {
     auto e = engine();
     const int lanes[] = {2, 0, 3};
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-        e->begin_request(lanes[i], {1000, {}});
+        e->begin_request(lanes[i], {{1000, {}}});
         ASSERT_TRUE(e->prefill(lanes[i], prompts[i], 0, true).ok());
     }
     ModelDrafter drafter(*e->core().draft_forward());
@@ -287,7 +287,7 @@ TEST_P(Invariant, BatchCompositionChangesNoBit) {
 TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
     constexpr Position kBoundary = 128;
     auto control = engine();
-    control->begin_request(0, {1000, {}});
+    control->begin_request(0, {{1000, {}}});
     ASSERT_TRUE(control->prefill(0, prompt_, kBoundary, true).ok());
     ModelDrafter control_drafter(*control->core().draft_forward());
     const int control_lanes[] = {0};
@@ -299,20 +299,20 @@ TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
     for (const auto form : {state::DraftRestore::exact, state::DraftRestore::rows}) {
         auto e = engine();
         std::vector<TokenId> other(prompt_.rbegin(), prompt_.rend());
-        e->begin_request(3, {1000, {}});
+        e->begin_request(3, {{1000, {}}});
         ASSERT_TRUE(e->prefill(3, other, 0, true).ok());
         ModelDrafter drafter(*e->core().draft_forward());
         const int lanes[] = {3};
         ASSERT_TRUE(e->cycle(lanes, drafter, block()).ok());
 
-        e->begin_request(0, {1000, {}});
+        e->begin_request(0, {{1000, {}}});
         const std::span<const TokenId> all(prompt_);
         ASSERT_TRUE(e->prefill(0, all.first(kBoundary), kBoundary, false).ok());
         auto snapshot = state::take_snapshot(e->lane(0), "identity");
         ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
         ASSERT_TRUE(e->core().restore(snapshot.value(), "identity", form, 3).ok());
         EXPECT_EQ(digests(e->lane(3)), digests(e->lane(0)));
-        e->set_limits(3, {1000, {}});
+        e->set_request(3, {{1000, {}}});
         ASSERT_TRUE(e->prefill(3, all.subspan(kBoundary), kBoundary, true).ok());
         EXPECT_EQ(digests(e->lane(3)), expected[0]) << state::draft_restore_name(form);
         for (std::size_t cycle = 0; cycle < 6; ++cycle) {
@@ -326,11 +326,11 @@ TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
 TEST_P(Invariant, ARefusedRestoreLeavesTheLaneUntouched) {
     auto e = engine();
     const std::span<const TokenId> all(prompt_);
-    e->begin_request(0, {1000, {}});
+    e->begin_request(0, {{1000, {}}});
     ASSERT_TRUE(e->prefill(0, all.first(64), 64, false).ok());
     auto snapshot = state::take_snapshot(e->lane(0), "identity");
     ASSERT_TRUE(snapshot.ok());
-    e->begin_request(1, {1000, {}});
+    e->begin_request(1, {{1000, {}}});
     ASSERT_TRUE(e->prefill(1, all.subspan(3, 70), 0, true).ok());
     const StateDigests before = digests(e->lane(1));
 
@@ -354,7 +354,7 @@ TEST_P(Invariant, ARefusedRestoreLeavesTheLaneUntouched) {
 TEST_P(Invariant, ARowThatIsNotFiniteEndsTheRunAndMovesNothing) {
     auto e = engine();
     const std::span<const TokenId> all(prompt_);
-    e->begin_request(0, {1000, {}});
+    e->begin_request(0, {{1000, {}}});
     ASSERT_TRUE(e->prefill(0, all.first(64), 64, false).ok());
     const auto page = e->lane(0).kv.page_bytes(1);
     std::fill(page.begin(), page.end(), std::byte{0xff});
@@ -386,7 +386,7 @@ TEST_P(Invariant, LimitsAndVerifyWidthLeaveProposalsUnchanged) {
     DraftOutput full;
     for (const auto& [limit, width] : {std::pair<std::size_t, std::size_t>{1000, block()}, {2, block()}, {3, 2}}) {
         auto e = engine();
-        e->begin_request(0, {limit, {}});
+        e->begin_request(0, {{limit, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         KeepingDrafter drafter(*e->core().draft_forward());
         ASSERT_TRUE(e->cycle(lanes, drafter, width).ok());
@@ -408,7 +408,7 @@ TEST_P(Invariant, StopAndLimitCutAfterAcceptance) {
     for (std::size_t i = 1; i < 3; ++i) {
         if (reference.tokens[i] == stop) expected = std::min(expected, i);
     }
-    e->begin_request(0, {1000, {stop}});
+    e->begin_request(0, {{1000, {stop}}});
     ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
     ScriptedDrafter drafter = scripted(reference, prompt_.size(), block() - 1);
     auto result = e->cycle(lanes, drafter, block());
@@ -420,7 +420,7 @@ TEST_P(Invariant, StopAndLimitCutAfterAcceptance) {
     EXPECT_EQ(digests(e->lane(0)), reference.states[expected]);
     // A limit of 5 new tokens, the prefill's anchor included.
     auto limited = engine();
-    limited->begin_request(0, {5, {}});
+    limited->begin_request(0, {{5, {}}});
     ASSERT_TRUE(limited->prefill(0, prompt_, 0, true).ok());
     auto cut = limited->cycle(lanes, drafter, block());
     ASSERT_TRUE(cut.ok());

@@ -63,7 +63,7 @@ TEST_P(TargetParity, EveryStageOnTheReferencesOwnInputs) {
 
     state::Lane& lane = core->lane(0);
     ASSERT_TRUE(lane.kv.reserve(static_cast<Position>(ids.size()) - 1).ok());
-    const Segment segment{&lane, ids, true};
+    const Segment segment{&lane, ids, LogitRows::none, true};
     for (std::size_t i = 0; i < model->layers().size(); ++i) {
         std::vector<float> rows = stages.floats("hidden." + std::to_string(i));
         forward.layer(i, {&segment, 1}, {rows.data(), ids.size(), hidden, hidden});
@@ -101,7 +101,7 @@ TEST_P(TargetParity, GreedyContinuationEqualsTheReference) {
     const auto model = load_golden_target(GetParam());
     ProductionEngine engine(make_core({model, nullptr}, golden_settings(state::RowFormat::f32, state::KvFormat::f32)));
     const std::vector<TokenId> expected = stages.ids("greedy.ids");
-    engine.begin_request(0, {expected.size(), {}});
+    engine.begin_request(0, {{expected.size(), {}}});
     ASSERT_TRUE(engine.prefill(0, stages.ids("input_ids"), 0, true).ok());
     std::vector<TokenId> found{engine.lane(0).anchor};
     while (found.size() < expected.size()) {
@@ -154,7 +154,7 @@ TEST_P(LayerFormatParity, LayersStayWithinTheBoundOfTheirFormat) {
     const auto hidden = static_cast<std::size_t>(model->config().hidden);
     state::Lane& lane = core->lane(0);
     ASSERT_TRUE(lane.kv.reserve(static_cast<Position>(ids.size()) - 1).ok());
-    const Segment segment{&lane, ids, true};
+    const Segment segment{&lane, ids, LogitRows::none, true};
     for (std::size_t i = 0; i < model->layers().size(); ++i) {
         std::vector<float> rows = stages.floats("hidden." + std::to_string(i));
         core->target_forward().layer(i, {&segment, 1}, {rows.data(), ids.size(), hidden, hidden});
@@ -259,7 +259,7 @@ TEST(TwoForms, HuggingFaceAndMlxFormsOfTheSameWeightsAgreeWithinQuantisation) {
         const auto hidden = static_cast<std::size_t>(model->config().hidden);
         state::Lane& lane = core->lane(0);
         ASSERT_TRUE(lane.kv.reserve(static_cast<Position>(ids.size()) - 1).ok());
-        const Segment segment{&lane, ids, true};
+        const Segment segment{&lane, ids, LogitRows::none, true};
         outputs[form] = stages.floats("hidden.0");
         core->target_forward().layer(0, {&segment, 1}, {outputs[form].data(), ids.size(), hidden, hidden});
     }
@@ -382,7 +382,7 @@ TEST(DraftFromPrompt, WholeBlockFromThePromptProposesWhatTheReferenceProposes) {
         ProductionEngine engine(make_core({load_golden_target("target-r2"), load_golden_draft(set)},
                                           golden_settings(state::RowFormat::f32, state::KvFormat::f32)));
         const auto first = static_cast<std::size_t>(stages.ids("long.first_position")[0]);
-        engine.begin_request(0, {64, {}});
+        engine.begin_request(0, {{64, {}}});
         ASSERT_TRUE(engine.prefill(0, std::span(prompt).first(first), 0, true).ok());
         const TokenId anchor = stages.ids("long.block_ids")[0];
         if (first == prompt.size()) {

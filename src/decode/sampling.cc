@@ -75,24 +75,27 @@ Status check_sampling(const SamplingSettings& settings) {
     return {};
 }
 
-double uniform(std::uint64_t seed, std::uint64_t request, Position position, RandomStream stream) {
-    constexpr std::uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> x, std::array<std::uint32_t, 2> key) {
+    constexpr std::uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
     constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-    const auto at = static_cast<std::uint64_t>(position);
-    std::array<std::uint32_t, 4> x = {static_cast<std::uint32_t>(at),
-                                      static_cast<std::uint32_t>(at >> 32 & 0xFFFF) | static_cast<std::uint32_t>(stream)
-                                                                                          << 16,
-                                      static_cast<std::uint32_t>(request), static_cast<std::uint32_t>(request >> 32)};
-    std::uint32_t key0 = static_cast<std::uint32_t>(seed);
-    std::uint32_t key1 = static_cast<std::uint32_t>(seed >> 32);
     for (int round = 0; round < 10; ++round) {
-        const std::uint64_t low = std::uint64_t{kMultiplier0} * x[0];
-        const std::uint64_t high = std::uint64_t{kMultiplier1} * x[2];
-        x = {static_cast<std::uint32_t>(high >> 32) ^ x[1] ^ key0, static_cast<std::uint32_t>(high),
-             static_cast<std::uint32_t>(low >> 32) ^ x[3] ^ key1, static_cast<std::uint32_t>(low)};
-        key0 += kWeyl0;
-        key1 += kWeyl1;
+        const std::uint64_t first = kMultiplier0 * x[0];
+        const std::uint64_t second = kMultiplier1 * x[2];
+        x = {static_cast<std::uint32_t>(second >> 32) ^ x[1] ^ key[0], static_cast<std::uint32_t>(second),
+             static_cast<std::uint32_t>(first >> 32) ^ x[3] ^ key[1], static_cast<std::uint32_t>(first)};
+        key[0] += kWeyl0;
+        key[1] += kWeyl1;
     }
+    return x;
+}
+
+double uniform(std::uint64_t seed, std::uint64_t request, Position position, RandomStream stream) {
+    const auto at = static_cast<std::uint64_t>(position);
+    const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+    const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
+    const std::uint32_t stream_bits = static_cast<std::uint32_t>(stream) << 16;
+    const auto x =
+        philox4x32({low(at), (high(at) & 0xFFFF) | stream_bits, low(request), high(request)}, {low(seed), high(seed)});
     const std::uint64_t bits = (std::uint64_t{x[0]} << 32 | x[1]) >> 11;
     return static_cast<double>(bits) * 0x1p-53;
 }

@@ -12,6 +12,7 @@
 // the position has used none of the position's numbers for anything that was emitted.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -45,8 +46,11 @@ struct LaneSampling {
 
 enum class RandomStream : std::uint32_t { draft = 1, accept = 2, residual = 3 };
 
-// Uniform in [0, 1) with 53 bits: Philox4x32-10 (Salmon et al. 2011), key = seed, counter = (position, stream,
-// request). Requires 0 <= position < 2^48.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+
+// Uniform in [0, 1) with 53 bits: Philox with key = seed, counter = (position, stream, request). Requires 0 <= position
+// < 2^48.
 double uniform(std::uint64_t seed, std::uint64_t request, Position position, RandomStream stream);
 inline double uniform(const LaneSampling& lane, Position position, RandomStream stream) {
     return uniform(lane.settings.seed, lane.request, position, stream);

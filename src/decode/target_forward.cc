@@ -304,7 +304,7 @@ void TargetForward::layer(std::size_t index, std::span<const Segment> segments, 
     add_update();
 }
 
-Status TargetForward::run(std::span<const Segment> segments, LogitRows logit_rows, ForwardOutput& out) {
+Status TargetForward::run(std::span<const Segment> segments, ForwardOutput& out) {
     const auto hidden_size = static_cast<std::size_t>(model_.config().hidden);
     const auto vocab = static_cast<std::size_t>(model_.config().vocab);
     for (const Segment& segment : segments) {
@@ -345,14 +345,12 @@ Status TargetForward::run(std::span<const Segment> segments, LogitRows logit_row
     DP_RETURN_IF_ERROR(check_finite(segments, normed));
 
     out.logit_rows.clear();
-    if (logit_rows == LogitRows::all) {
-        for (std::size_t r = 0; r < rows; ++r) out.logit_rows.push_back(r);
-    } else if (logit_rows == LogitRows::last_of_segment) {
-        base = 0;
-        for (const Segment& segment : segments) {
-            base += segment.tokens.size();
-            out.logit_rows.push_back(base - 1);
-        }
+    base = 0;
+    for (const Segment& segment : segments) {
+        const std::size_t end = base + segment.tokens.size();
+        if (segment.logits == LogitRows::last) out.logit_rows.push_back(end - 1);
+        for (std::size_t r = base; segment.logits == LogitRows::all && r < end; ++r) out.logit_rows.push_back(r);
+        base = end;
     }
     if (out.logit_rows.empty()) {
         out.logits.clear();

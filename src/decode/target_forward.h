@@ -18,9 +18,12 @@
 
 namespace draftprobe::decode {
 
+enum class LogitRows { none, last, all };
+
 struct Segment {
     state::Lane* lane = nullptr;
     std::span<const TokenId> tokens;  // consecutive, first at lane->length
+    LogitRows logits = LogitRows::none;
     // Operands are kept so that commit may retain fewer rows than were computed. Prefill chunks are always retained
     // whole and do not need them.
     bool keep_operands = false;
@@ -31,11 +34,9 @@ struct ForwardOutput {
     std::size_t rows = 0;
     std::vector<float> taps;              // [rows, taps * H], rounded to the row format; empty without taps
     std::vector<float> hidden;            // [rows, H] after the final norm, float32
-    std::vector<std::size_t> logit_rows;  // row of `hidden` that each logits row belongs to
-    std::vector<float> logits;            // [logit_rows, V]
+    std::vector<std::size_t> logit_rows;  // row of `hidden` that each logits row belongs to, ascending
+    std::vector<float> logits;            // [logit_rows, V], as the segments asked
 };
-
-enum class LogitRows { none, last_of_segment, all };
 
 class TargetForward {
 public:
@@ -46,7 +47,7 @@ public:
     // Computes the rows. Fails with exhausted when a lane cannot hold them, invalid_argument for an empty segment or a
     // token outside the vocabulary; no committed state changes either way.
     // Also corrupt for a row that is not finite.
-    Status run(std::span<const Segment> segments, LogitRows logit_rows, ForwardOutput& out);
+    Status run(std::span<const Segment> segments, ForwardOutput& out);
 
     // Makes the first `retained` of the rows that the last run() computed for this lane committed state (0 is allowed).
     // Requires retained == rows unless operands were kept.

@@ -102,7 +102,7 @@ private:
     void begin(int lane) {
         // Cycles bound the run; the limit only has to be out of their way.
         const std::size_t room = request_.cycles * engine_.core().settings().block + 2;
-        engine_.begin_request(lane, {room, assembly_.models.target->config().eos_ids});
+        engine_.begin_request(lane, request_for(room));
         engine_.observer().set_sink(&recorder_);
     }
 

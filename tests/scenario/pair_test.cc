@@ -206,7 +206,7 @@ TEST_F(PairTest, AnInterruptedArmLeavesNothingThatLooksComplete) {
 
 TEST(ProductionEngine, DecodesTheSameBitsAsTheObservedOne) {
     const auto decode = [](auto& engine, std::vector<std::string>& digests, std::vector<TokenId>& tokens) {
-        engine.begin_request(0, {1000, {}});
+        engine.begin_request(0, {{1000, {}}});
         const std::vector<TokenId> prompt = source_file_ids(700);
         ASSERT_TRUE(engine.prefill(0, prompt, 0, true).ok());
         decode::ModelDrafter drafter(*engine.core().draft_forward());
