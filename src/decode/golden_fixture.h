@@ -29,12 +29,13 @@ inline std::shared_ptr<const model::TargetModel> load_golden_target(const std::s
     return model.value();
 }
 
-inline std::shared_ptr<const model::DraftModel> load_golden_draft(const std::string& name) {
+inline std::shared_ptr<const model::DraftModel> load_golden_draft(
+    const std::string& name, model::DraftPrecision precision = model::DraftPrecision::stored) {
     auto config = read_draft_config(golden_dir(name));
     EXPECT_TRUE(config.ok()) << config.status().message();
     auto checkpoint = Checkpoint::open(golden_dir(name));
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-    auto model = model::DraftModel::load(checkpoint.value(), config.value());
+    auto model = model::DraftModel::load(checkpoint.value(), config.value(), precision);
     EXPECT_TRUE(model.ok()) << model.status().message();
     return model.value();
 }

@@ -18,6 +18,8 @@ struct Mode {
     const char* target;
     numerics::NumericsClass cls;
     state::KvFormat kv;
+    const char* draft = "draft-w64";
+    model::DraftPrecision precision = model::DraftPrecision::stored;
 };
 
 std::string mode_name(const ::testing::TestParamInfo<Mode>& param_info) { return param_info.param.name; }
@@ -28,6 +30,12 @@ const Mode kModes[] = {
     {"f32_mlx4_int8_kv", "target-r2-mlx4", numerics::NumericsClass::f32, state::KvFormat::int8},
     {"i8dot_mlx4", "target-r2-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::bf16},
     {"i8dot_mlx4_int8_kv", "target-r2-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::int8},
+    {"v1_mixed_block16", "target-r2", numerics::NumericsClass::f32, state::KvFormat::bf16, "draft-v1-mixed"},
+    {"v2_block16", "target-r2", numerics::NumericsClass::f32, state::KvFormat::bf16, "draft-b16"},
+    {"v2_affine4", "target-r2", numerics::NumericsClass::f32, state::KvFormat::bf16, "draft-w64",
+     model::DraftPrecision::affine4},
+    {"v1_mixed_affine4_i8dot_mlx4", "target-r2-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::bf16,
+     "draft-v1-mixed", model::DraftPrecision::affine4},
 };
 
 using StateDigests = std::map<std::string, std::string>;
@@ -42,11 +50,34 @@ StateDigests digests(const state::Lane& lane) {
     return result;
 }
 
+// What the draft proposes from a lane's state, bit for bit.
+std::string proposal_bits(ProductionEngine& engine, int id) {
+    DraftOutput out;
+    state::Lane* const lanes[] = {&engine.lane(id)};
+    engine.core().draft_forward()->run(lanes, {}, out);
+    const DraftChoice& choice = out.choices[0];
+    std::string bits;
+    const auto add = [&bits](const auto& values) {
+        bits.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+    };
+    add(out.hidden);
+    add(choice.candidates);
+    add(choice.unary);
+    add(choice.next_unary);
+    add(choice.scores);
+    add(choice.proposals);
+    add(choice.q);
+    add(choice.prefix_confidence);
+    return bits;
+}
+
 class Invariant : public ::testing::TestWithParam<Mode> {
 protected:
     Invariant() : stages_(GetParam().target), prompt_(stages_.ids("input_ids")) {
-        models_ = {load_golden_target(GetParam().target), load_golden_draft("draft-w64")};
+        models_ = {load_golden_target(GetParam().target), load_golden_draft(GetParam().draft, GetParam().precision)};
     }
+
+    std::size_t block() const { return static_cast<std::size_t>(models_.draft->config().block); }
 
     EngineSettings settings() const {
         EngineSettings s = golden_settings(state::RowFormat::bf16, GetParam().kv);
@@ -82,11 +113,12 @@ protected:
     // Proposes `accept(cycle)` right tokens of `reference` and wrong ones behind.
     ScriptedDrafter scripted(const PlainRun& reference, std::size_t prompt_length, std::size_t accepted) const {
         const auto vocab = static_cast<TokenId>(models_.target->config().vocab);
-        return ScriptedDrafter(8, [&reference, prompt_length, accepted, vocab](const state::Lane& lane, std::size_t t) {
-            const std::size_t at = static_cast<std::size_t>(lane.length) - prompt_length + t;
-            const TokenId right = at < reference.tokens.size() ? reference.tokens[at] : 0;
-            return t <= accepted ? right : (right + 1) % vocab;
-        });
+        return ScriptedDrafter(block(),
+                               [&reference, prompt_length, accepted, vocab](const state::Lane& lane, std::size_t t) {
+                                   const std::size_t at = static_cast<std::size_t>(lane.length) - prompt_length + t;
+                                   const TokenId right = at < reference.tokens.size() ? reference.tokens[at] : 0;
+                                   return t <= accepted ? right : (right + 1) % vocab;
+                               });
     }
 
     Stages stages_;
@@ -97,15 +129,15 @@ protected:
 INSTANTIATE_TEST_SUITE_P(Modes, Invariant, ::testing::ValuesIn(kModes), mode_name);
 
 TEST_P(Invariant, SpeculativeEqualsPlainInTokensAndStateForEveryAcceptedLength) {
-    const PlainRun reference = plain(40);
-    for (std::size_t accepted = 0; accepted <= 7; ++accepted) {
+    const PlainRun reference = plain(5 * block());
+    for (std::size_t accepted = 0; accepted < block(); ++accepted) {
         auto e = engine();
         e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         ScriptedDrafter drafter = scripted(reference, prompt_.size(), accepted);
         const int lanes[] = {0};
         for (int cycle = 0; cycle < 4; ++cycle) {
-            auto result = e->cycle(lanes, drafter, 8);
+            auto result = e->cycle(lanes, drafter, block());
             ASSERT_TRUE(result.ok()) << result.status().message();
             ASSERT_EQ(result.value()[0].accepted, accepted);
             ASSERT_EQ(result.value()[0].retained, accepted + 1);
@@ -116,8 +148,8 @@ TEST_P(Invariant, SpeculativeEqualsPlainInTokensAndStateForEveryAcceptedLength) 
 }
 
 TEST_P(Invariant, VerifyWidthChangesNoBit) {
-    const PlainRun reference = plain(40);
-    for (std::size_t width = 1; width <= 8; ++width) {
+    const PlainRun reference = plain(5 * block());
+    for (std::size_t width = 1; width <= block(); ++width) {
         auto e = engine();
         e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
@@ -149,7 +181,7 @@ TEST_P(Invariant, ModelDraftedDecodingEmitsPlainTokensAndEqualsItself) {
             state::Lane* const one[] = {&e->lane(0)};
             e->core().draft_forward()->run(one, {}, out);
             for (const float value : out.hidden) hidden_bits[run].push_back(std::bit_cast<std::uint32_t>(value));
-            auto result = e->cycle(lanes, drafter, 8);
+            auto result = e->cycle(lanes, drafter, block());
             ASSERT_TRUE(result.ok());
             const auto& tokens = result.value()[0].emitted;
             emitted.insert(emitted.end(), tokens.begin(), tokens.end());
@@ -168,6 +200,7 @@ TEST_P(Invariant, ChunkingThreadsAndInstructionSetChangeNoBit) {
     base->begin_request(0, {{1000, {}}});
     ASSERT_TRUE(base->prefill(0, prompt_, 0, true).ok());
     const StateDigests expected = digests(base->lane(0));
+    const std::string proposed = proposal_bits(*base, 0);
     for (const std::size_t chunk : {1u, 7u, 32u, 33u, 1000u}) {
         EngineSettings s = settings();
         s.chunk_tokens = chunk;
@@ -175,6 +208,7 @@ TEST_P(Invariant, ChunkingThreadsAndInstructionSetChangeNoBit) {
         e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 96, true).ok());
         EXPECT_EQ(digests(e->lane(0)), expected) << "chunk " << chunk;
+        EXPECT_TRUE(proposal_bits(*e, 0) == proposed) << "chunk " << chunk;
     }
     for (const int threads : {1, 3, 4}) {
         EngineSettings s = settings();
@@ -183,6 +217,7 @@ TEST_P(Invariant, ChunkingThreadsAndInstructionSetChangeNoBit) {
         e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         EXPECT_EQ(digests(e->lane(0)), expected) << "threads " << threads;
+        EXPECT_TRUE(proposal_bits(*e, 0) == proposed) << "threads " << threads;
     }
     for (const numerics::Isa isa : {numerics::Isa::portable, numerics::Isa::avx2, numerics::Isa::avx512}) {
         if (!numerics::isa_supported(isa)) continue;
@@ -192,6 +227,7 @@ TEST_P(Invariant, ChunkingThreadsAndInstructionSetChangeNoBit) {
         e->begin_request(0, {{1000, {}}});
         ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
         EXPECT_EQ(digests(e->lane(0)), expected) << "instruction set " << numerics::isa_name(isa);
+        EXPECT_TRUE(proposal_bits(*e, 0) == proposed) << "instruction set " << numerics::isa_name(isa);
     }
 }
 
@@ -204,6 +240,7 @@ TEST_P(Invariant, BatchCompositionChangesNoBit) {
         prompts.push_back(ids);
     }
     std::vector<std::vector<StateDigests>> alone;
+    std::vector<std::string> proposed_alone;
     for (const auto& ids : prompts) {
         auto e = engine();
         e->begin_request(0, {{1000, {}}});
@@ -212,10 +249,11 @@ TEST_P(Invariant, BatchCompositionChangesNoBit) {
         std::vector<StateDigests> run;
         const int lanes[] = {0};
         for (int cycle = 0; cycle < 4; ++cycle) {
-            ASSERT_TRUE(e->cycle(lanes, drafter, 8).ok());
+            ASSERT_TRUE(e->cycle(lanes, drafter, block()).ok());
             run.push_back(digests(e->lane(0)));
         }
         alone.push_back(run);
+        proposed_alone.push_back(proposal_bits(*e, 0));
     }
     auto e = engine();
     const int lanes[] = {2, 0, 3};
@@ -225,8 +263,24 @@ TEST_P(Invariant, BatchCompositionChangesNoBit) {
     }
     ModelDrafter drafter(*e->core().draft_forward());
     for (std::size_t cycle = 0; cycle < 4; ++cycle) {
-        ASSERT_TRUE(e->cycle(lanes, drafter, 8).ok());
+        ASSERT_TRUE(e->cycle(lanes, drafter, block()).ok());
         for (std::size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(digests(e->lane(lanes[i])), alone[i][cycle]);
+    }
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        EXPECT_TRUE(proposal_bits(*e, lanes[i]) == proposed_alone[i]) << "lane " << lanes[i];
+    }
+    // One batch of all lanes proposes what each lane proposes alone.
+    DraftOutput together;
+    state::Lane* const batch[] = {&e->lane(2), &e->lane(0), &e->lane(3)};
+    e->core().draft_forward()->run(batch, {}, together);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        DraftOutput single;
+        e->core().draft_forward()->run({batch + i, 1}, {}, single);
+        const std::size_t values = single.hidden.size();
+        EXPECT_TRUE(std::equal(single.hidden.begin(), single.hidden.end(),
+                               together.hidden.begin() + static_cast<std::ptrdiff_t>(i * values)));
+        EXPECT_EQ(together.choices[i].proposals, single.choices[0].proposals);
+        EXPECT_EQ(together.choices[i].q, single.choices[0].q);
     }
 }
 
@@ -239,7 +293,7 @@ TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
     const int control_lanes[] = {0};
     std::vector<StateDigests> expected{digests(control->lane(0))};
     for (int cycle = 0; cycle < 6; ++cycle) {
-        ASSERT_TRUE(control->cycle(control_lanes, control_drafter, 8).ok());
+        ASSERT_TRUE(control->cycle(control_lanes, control_drafter, block()).ok());
         expected.push_back(digests(control->lane(0)));
     }
     for (const auto form : {state::DraftRestore::exact, state::DraftRestore::rows}) {
@@ -249,7 +303,7 @@ TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
         ASSERT_TRUE(e->prefill(3, other, 0, true).ok());
         ModelDrafter drafter(*e->core().draft_forward());
         const int lanes[] = {3};
-        ASSERT_TRUE(e->cycle(lanes, drafter, 8).ok());
+        ASSERT_TRUE(e->cycle(lanes, drafter, block()).ok());
 
         e->begin_request(0, {{1000, {}}});
         const std::span<const TokenId> all(prompt_);
@@ -262,7 +316,7 @@ TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
         ASSERT_TRUE(e->prefill(3, all.subspan(kBoundary), kBoundary, true).ok());
         EXPECT_EQ(digests(e->lane(3)), expected[0]) << state::draft_restore_name(form);
         for (std::size_t cycle = 0; cycle < 6; ++cycle) {
-            ASSERT_TRUE(e->cycle(lanes, drafter, 8).ok());
+            ASSERT_TRUE(e->cycle(lanes, drafter, block()).ok());
             EXPECT_EQ(digests(e->lane(3)), expected[cycle + 1])
                 << state::draft_restore_name(form) << ", cycle " << cycle;
         }
@@ -311,6 +365,39 @@ TEST_P(Invariant, ARowThatIsNotFiniteEndsTheRunAndMovesNothing) {
     EXPECT_EQ(digests(e->lane(0)), before);
 }
 
+// Keeps what a drafter proposed.
+class KeepingDrafter final : public Drafter {
+public:
+    explicit KeepingDrafter(DraftForward& forward) : inner_(forward) {}
+    ProposalSource source() const override { return inner_.source(); }
+    void propose(std::span<state::Lane* const> lanes, std::span<const LaneSampling> sampling,
+                 DraftOutput& out) override {
+        inner_.propose(lanes, sampling, out);
+        kept = out;
+    }
+    DraftOutput kept;
+
+private:
+    ModelDrafter inner_;
+};
+
+TEST_P(Invariant, LimitsAndVerifyWidthLeaveProposalsUnchanged) {
+    const int lanes[] = {0};
+    DraftOutput full;
+    for (const auto& [limit, width] : {std::pair<std::size_t, std::size_t>{1000, block()}, {2, block()}, {3, 2}}) {
+        auto e = engine();
+        e->begin_request(0, {{limit, {}}});
+        ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+        KeepingDrafter drafter(*e->core().draft_forward());
+        ASSERT_TRUE(e->cycle(lanes, drafter, width).ok());
+        ASSERT_EQ(drafter.kept.choices[0].proposals.size(), block() - 1);
+        if (limit == 1000) full = drafter.kept;
+        EXPECT_EQ(drafter.kept.choices[0].proposals, full.choices[0].proposals);
+        EXPECT_EQ(drafter.kept.choices[0].q, full.choices[0].q);
+        EXPECT_EQ(drafter.kept.hidden, full.hidden);
+    }
+}
+
 TEST_P(Invariant, StopAndLimitCutAfterAcceptance) {
     const PlainRun reference = plain(20);
     const int lanes[] = {0};
@@ -323,10 +410,10 @@ TEST_P(Invariant, StopAndLimitCutAfterAcceptance) {
     }
     e->begin_request(0, {{1000, {stop}}});
     ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
-    ScriptedDrafter drafter = scripted(reference, prompt_.size(), 7);
-    auto result = e->cycle(lanes, drafter, 8);
+    ScriptedDrafter drafter = scripted(reference, prompt_.size(), block() - 1);
+    auto result = e->cycle(lanes, drafter, block());
     ASSERT_TRUE(result.ok());
-    EXPECT_EQ(result.value()[0].accepted, 7u);
+    EXPECT_EQ(result.value()[0].accepted, block() - 1);
     EXPECT_EQ(result.value()[0].retained, expected);
     EXPECT_EQ(result.value()[0].cut, Cut::stop);
     EXPECT_TRUE(result.value()[0].finished);
@@ -335,7 +422,7 @@ TEST_P(Invariant, StopAndLimitCutAfterAcceptance) {
     auto limited = engine();
     limited->begin_request(0, {{5, {}}});
     ASSERT_TRUE(limited->prefill(0, prompt_, 0, true).ok());
-    auto cut = limited->cycle(lanes, drafter, 8);
+    auto cut = limited->cycle(lanes, drafter, block());
     ASSERT_TRUE(cut.ok());
     EXPECT_EQ(cut.value()[0].emitted.size(), 4u);
     EXPECT_EQ(cut.value()[0].cut, Cut::limit);

@@ -270,13 +270,18 @@ TEST(TwoForms, HuggingFaceAndMlxFormsOfTheSameWeightsAgreeWithinQuantisation) {
     EXPECT_GT(difference, 1e-3);
 }
 
-class DraftParity : public ::testing::TestWithParam<const char*> {};
+struct DraftCase {
+    const char* set;
+    const char* name;
+};
+
+class DraftParity : public ::testing::TestWithParam<DraftCase> {};
 
 TEST_P(DraftParity, EveryStageOnTheReferencesOwnInputs) {
-    const std::string name = GetParam();
-    const Stages stages("draft-w64");
+    const std::string name = GetParam().name;
+    const Stages stages(GetParam().set);
     const auto target = load_golden_target("target-r2");
-    const auto draft = load_golden_draft("draft-w64");
+    const auto draft = load_golden_draft(GetParam().set);
     const auto core = make_core({target, draft}, golden_settings(state::RowFormat::f32, state::KvFormat::f32));
     DraftForward& forward = *core->draft_forward();
     const auto hidden = static_cast<std::size_t>(draft->config().hidden);
@@ -287,7 +292,7 @@ TEST_P(DraftParity, EveryStageOnTheReferencesOwnInputs) {
     const std::size_t block = block_ids.size();
 
     const std::vector<float> taps = stages.floats("taps");
-    const std::size_t tap_width = taps.size() / stages.ids("input_ids").size();
+    const std::size_t tap_width = draft->config().taps.size() * hidden;
     std::vector<float> context(first * hidden);
     forward.context_rows({taps.data(), first, tap_width, tap_width}, {context.data(), first, hidden, hidden});
     expect_close(context, transpose_free_slice(stages.floats("long.context"), 0, first * hidden), "context rows");
@@ -340,35 +345,56 @@ TEST_P(DraftParity, EveryStageOnTheReferencesOwnInputs) {
     EXPECT_EQ(choice.candidates, stages.ids(name + ".candidate_ids"));
     EXPECT_EQ(choice.proposals, stages.ids(name + ".proposals"));
     expect_close(choice.unary, stages.floats(name + ".unary"), "unary");
-    expect_close(choice.scores, stages.floats(name + ".scores"), "selector scores");
-    // q of the chosen candidate: the reference dumps the whole conditional.
-    const std::vector<float> reference_q = stages.floats(name + ".q");
-    std::vector<float> chosen_q;
-    for (std::size_t t = 0; t < block - 1; ++t) {
-        for (std::size_t i = 0; i < choice.top_k; ++i) {
-            if (choice.candidates[t * choice.top_k + i] == choice.proposals[t])
-                chosen_q.push_back(reference_q[t * choice.top_k + i]);
+    // q of the chosen candidate: for a selector the reference dumps the whole conditional.
+    std::vector<float> chosen_q = stages.floats(name + ".q");
+    if (draft->selector()) {
+        expect_close(choice.scores, stages.floats(name + ".scores"), "selector scores");
+        const std::vector<float> conditional = std::move(chosen_q);
+        chosen_q.clear();
+        for (std::size_t i = 0; i < conditional.size(); ++i) {
+            if (choice.candidates[i] == choice.proposals[i / choice.top_k]) chosen_q.push_back(conditional[i]);
         }
+    } else {
+        EXPECT_TRUE(choice.scores.empty());
     }
     expect_close(choice.q, chosen_q, "q");
+    float path = 1;
+    for (std::size_t t = 0; t < block - 1; ++t) EXPECT_EQ(choice.prefix_confidence[t], path *= choice.q[t]);
+    EXPECT_TRUE(choice.distributions.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, DraftParity, ::testing::Values("long", "edge", "short"),
-                         [](const auto& param_info) { return std::string(param_info.param); });
+const DraftCase kDraftCases[] = {
+    {"draft-w64", "long"},      {"draft-w64", "edge"},      {"draft-w64", "short"},
+    {"draft-b16", "long"},      {"draft-b16", "edge"},      {"draft-b16", "short"},
+    {"draft-v1-mixed", "long"}, {"draft-v1-mixed", "edge"}, {"draft-v1-mixed", "short"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Golden, DraftParity, ::testing::ValuesIn(kDraftCases), [](const auto& param_info) {
+    std::string name = std::string(param_info.param.set) + "_" + param_info.param.name;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
 
 TEST(DraftFromPrompt, WholeBlockFromThePromptProposesWhatTheReferenceProposes) {
-    const Stages stages("draft-w64");
-    const Stages target_stages("target-r2");
-    ProductionEngine engine(make_core({load_golden_target("target-r2"), load_golden_draft("draft-w64")},
-                                      golden_settings(state::RowFormat::f32, state::KvFormat::f32)));
-    engine.begin_request(0, {{64, {}}});
-    ASSERT_TRUE(engine.prefill(0, target_stages.ids("input_ids"), 0, true).ok());
-    EXPECT_EQ(engine.lane(0).anchor, stages.ids("long.block_ids")[0]);
-    DraftOutput out;
-    state::Lane* const lanes[] = {&engine.lane(0)};
-    engine.core().draft_forward()->run(lanes, {}, out);
-    EXPECT_EQ(out.choices[0].proposals, stages.ids("long.proposals"));
-    expect_close(out.hidden, stages.floats("long.draft_hidden"), "draft hidden after the whole run", 1e-4);
+    const std::vector<TokenId> prompt = Stages("target-r2").ids("input_ids");
+    for (const char* set : {"draft-w64", "draft-b16", "draft-v1-mixed"}) {
+        const Stages stages(set);
+        ProductionEngine engine(make_core({load_golden_target("target-r2"), load_golden_draft(set)},
+                                          golden_settings(state::RowFormat::f32, state::KvFormat::f32)));
+        const auto first = static_cast<std::size_t>(stages.ids("long.first_position")[0]);
+        engine.begin_request(0, {{64, {}}});
+        ASSERT_TRUE(engine.prefill(0, std::span(prompt).first(first), 0, true).ok());
+        const TokenId anchor = stages.ids("long.block_ids")[0];
+        if (first == prompt.size()) {
+            EXPECT_EQ(engine.lane(0).anchor, anchor);
+        }
+        engine.lane(0).anchor = anchor;
+        DraftOutput out;
+        state::Lane* const lanes[] = {&engine.lane(0)};
+        engine.core().draft_forward()->run(lanes, {}, out);
+        EXPECT_EQ(out.choices[0].proposals, stages.ids("long.proposals")) << set;
+        expect_close(out.hidden, stages.floats("long.draft_hidden"), "draft hidden after the whole run", 1e-4);
+    }
 }
 
 }  // namespace

@@ -6,8 +6,8 @@ The reference is the Python package ``dflash`` (z-lab), classes ``dflash.model.D
 Selector scores are read from the arguments of the reference's own top-k and argmax calls. Nothing is recomputed here
 except that candidates are put into the documented order (value descending, id ascending).
 
-Sets: ``draft-w64`` (DFlash2, block 8, window 64), ``draft-b16`` (DFlash2, block 16, a window shorter than the block) and
-``draft-v1-mixed`` (DFlash v1, block 16, causal sliding layers around a full one).
+Sets: ``draft-w64`` (DFlash2, block 8, window 64), ``draft-b16`` (DFlash2, block 16, a window shorter than the block)
+and ``draft-v1-mixed`` (DFlash v1, block 16, causal sliding layers around a full one).
 
 Anchor positions: ``long`` (longer than the window), ``edge`` (the window begins to cut inside the block) and ``short``;
 the anchor is the prompt token there, after the whole prompt the target's first greedy token.
