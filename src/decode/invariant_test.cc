@@ -28,6 +28,9 @@ const Mode kModes[] = {
     {"f32_mlx4_int8_kv", "target-r2-mlx4", numerics::NumericsClass::f32, state::KvFormat::int8},
     {"i8dot_mlx4", "target-r2-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::bf16},
     {"i8dot_mlx4_int8_kv", "target-r2-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::int8},
+    {"f32_experts_bf16_weights", "moe-hf", numerics::NumericsClass::f32, state::KvFormat::bf16},
+    {"f32_experts_mlx4", "moe-mlx4", numerics::NumericsClass::f32, state::KvFormat::bf16},
+    {"i8dot_experts_mlx4_int8_kv", "moe-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::int8},
 };
 
 using StateDigests = std::map<std::string, std::string>;
@@ -44,8 +47,10 @@ StateDigests digests(const state::Lane& lane) {
 
 class Invariant : public ::testing::TestWithParam<Mode> {
 protected:
-    Invariant() : stages_(GetParam().target), prompt_(stages_.ids("input_ids")) {
-        models_ = {load_golden_target(GetParam().target), load_golden_draft("draft-w64")};
+    // One prompt for all targets: they share the vocabulary.
+    Invariant() : prompt_(Stages("target-r2").ids("input_ids")) {
+        const auto target = load_golden_target(GetParam().target);
+        models_ = {target, load_golden_draft("draft-w64", target->config().moe.has_value())};
     }
 
     EngineSettings settings() const {
@@ -89,7 +94,6 @@ protected:
         });
     }
 
-    Stages stages_;
     std::vector<TokenId> prompt_;
     ModelPair models_;
 };
