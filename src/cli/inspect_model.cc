@@ -97,10 +97,9 @@ std::string target_text(const std::filesystem::path& path, const TargetConfig& t
                 fmt::format("{} ({}), {} layout", target.model_type, target.moe ? "mixture of experts" : "dense",
                             checkpoint.layout() == CheckpointLayout::mlx ? "MLX" : "Hugging Face"));
     if (target.moe) {
-        out += line("experts",
-                    fmt::format("{}, {} a token, width {}, shared {}; mixtures of experts are not run in this version",
-                                target.moe->experts, target.moe->experts_per_token, target.moe->expert_intermediate,
-                                target.moe->shared_expert_intermediate));
+        out += line("experts", fmt::format("{}, {} per token, width {}, shared expert's width {}", target.moe->experts,
+                                           target.moe->experts_per_token, target.moe->expert_intermediate,
+                                           target.moe->shared_expert_intermediate));
     }
     out += line("shape",
                 fmt::format("hidden {}, {} layers ({} attention, {} delta), feed-forward {}, vocabulary {}{}",

@@ -36,6 +36,9 @@ const Mode kModes[] = {
      model::DraftPrecision::affine4},
     {"v1_mixed_affine4_i8dot_mlx4", "target-r2-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::bf16,
      "draft-v1-mixed", model::DraftPrecision::affine4},
+    {"f32_experts_bf16_weights", "moe-hf", numerics::NumericsClass::f32, state::KvFormat::bf16},
+    {"f32_experts_mlx4", "moe-mlx4", numerics::NumericsClass::f32, state::KvFormat::bf16},
+    {"i8dot_experts_mlx4_int8_kv", "moe-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::int8},
 };
 
 using StateDigests = std::map<std::string, std::string>;
@@ -73,8 +76,10 @@ std::string proposal_bits(ProductionEngine& engine, int id) {
 
 class Invariant : public ::testing::TestWithParam<Mode> {
 protected:
-    Invariant() : stages_(GetParam().target), prompt_(stages_.ids("input_ids")) {
-        models_ = {load_golden_target(GetParam().target), load_golden_draft(GetParam().draft, GetParam().precision)};
+    // One prompt for all targets: they share the vocabulary.
+    Invariant() : prompt_(Stages("target-r2").ids("input_ids")) {
+        const auto target = load_golden_target(GetParam().target);
+        models_ = {target, load_golden_draft(GetParam().draft, GetParam().precision, target->config().moe.has_value())};
     }
 
     std::size_t block() const { return static_cast<std::size_t>(models_.draft->config().block); }
@@ -121,7 +126,6 @@ protected:
                                });
     }
 
-    Stages stages_;
     std::vector<TokenId> prompt_;
     ModelPair models_;
 };

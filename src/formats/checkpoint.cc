@@ -60,6 +60,12 @@ std::optional<std::string> canonical_of(std::string_view stored, std::string_vie
     return std::string(stored.substr(prefix.size()));
 }
 
+// The module that a stored weight belongs to, as config.json spells it. Stacked experts have no ".weight".
+std::string_view module_of(std::string_view stored) {
+    constexpr std::string_view kWeight = ".weight";
+    return ends_with(stored, kWeight) ? stored.substr(0, stored.size() - kWeight.size()) : stored;
+}
+
 bool dense_dtype(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32; }
 
 std::string described(const TensorView& view) {
@@ -255,9 +261,8 @@ Status Checkpoint::check_quantised_modules() const {
         if (ends_with(name, ".weight") && tensor.view->dtype == DType::u32) {
             DP_RETURN_IF_ERROR(affine_header(std::string_view(name).substr(0, name.size() - 7)).status());
         }
-        if (quantisation_ && ends_with(name, ".weight") && tensor.view->dtype != DType::u32) {
-            const auto stated =
-                quantisation_->overrides.find(std::string_view(tensor.name).substr(0, tensor.name.size() - 7));
+        if (quantisation_ && tensor.view->dtype != DType::u32) {
+            const auto stated = quantisation_->overrides.find(module_of(tensor.name));
             if (stated != quantisation_->overrides.end() && stated->second) {
                 return mismatch(fmt::format("{} is stored as {}, but config.json quantises it to {} bits",
                                             where(tensor), described(*tensor.view), stated->second->bits));
@@ -281,6 +286,15 @@ std::vector<std::string> Checkpoint::names() const {
     std::vector<std::string> names;
     names.reserve(tensors_.size());
     for (const auto& entry : tensors_) names.push_back(entry.first);
+    return names;
+}
+
+std::vector<std::string_view> Checkpoint::names_under(std::string_view prefix) const {
+    std::vector<std::string_view> names;
+    for (auto entry = tensors_.lower_bound(prefix); entry != tensors_.end() && starts_with(entry->first, prefix);
+         ++entry) {
+        names.emplace_back(entry->first);
+    }
     return names;
 }
 
@@ -333,14 +347,12 @@ Result<std::vector<float>> Checkpoint::require_f32(std::string_view canonical_na
 
 bool Checkpoint::is_affine(std::string_view module) const { return has(std::string(module) + ".scales"); }
 
-Result<AffineScheme> Checkpoint::stated_scheme(std::string_view module, const Stored& weight) const {
+Result<AffineScheme> Checkpoint::stated_scheme(const Stored& weight) const {
     if (!quantisation_) {
         return mismatch(fmt::format(
             "{} is quantised, but config.json has no \"quantization\", which gives the group size", where(weight)));
     }
-    const std::string_view stored_module =
-        ends_with(weight.name, ".weight") ? std::string_view(weight.name).substr(0, weight.name.size() - 7) : module;
-    const auto stated = quantisation_->overrides.find(stored_module);
+    const auto stated = quantisation_->overrides.find(module_of(weight.name));
     if (stated == quantisation_->overrides.end()) return quantisation_->global;
     if (!stated->second) {
         return mismatch(fmt::format("{} is quantised, but config.json says that it is not", where(weight)));
@@ -378,7 +390,7 @@ Result<Checkpoint::AffineHeader> Checkpoint::affine_header(std::string_view modu
         return corrupt(fmt::format("{} is {} but its scales are {}, expected equal rows", where(*header.weight),
                                    described(weight), described(scales)));
     }
-    DP_ASSIGN_OR_RETURN(header.scheme, stated_scheme(module, *header.weight));
+    DP_ASSIGN_OR_RETURN(header.scheme, stated_scheme(*header.weight));
     const std::uint64_t in = scales.shape.back() * static_cast<std::uint64_t>(header.scheme.group_size);
     const std::uint64_t row_bits = weight.shape.back() * 32;
     if (row_bits != in * static_cast<std::uint64_t>(header.scheme.bits)) {

@@ -63,6 +63,8 @@ public:
     bool has(std::string_view canonical_name) const { return find(canonical_name) != nullptr; }
     // Canonical names, sorted bytewise.
     std::vector<std::string> names() const;
+    // Those that start with `prefix`, in the same order.
+    std::vector<std::string_view> names_under(std::string_view prefix) const;
 
     // A dense tensor of exactly this shape, with dtype bf16, f16 or f32 and finite elements (all of them are read). The
     // error names tensor, file, found and expected. Errors: not_found; mismatch (shape, or the module is quantised);
@@ -109,7 +111,7 @@ private:
     const Stored* stored(std::string_view canonical_name) const;
     std::string where(const Stored& tensor) const;
     Result<AffineHeader> affine_header(std::string_view module) const;
-    Result<AffineScheme> stated_scheme(std::string_view module, const Stored& weight) const;
+    Result<AffineScheme> stated_scheme(const Stored& weight) const;
 
     std::filesystem::path dir_;
     std::vector<std::string> shard_names_;

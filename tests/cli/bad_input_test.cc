@@ -194,7 +194,7 @@ TEST_F(BadInput, architectures_and_pairs_that_are_not_served) {
                "\"num_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 32, "
                "\"shared_expert_intermediate_size\": 32");
     spill(target / "config.json", edited(moe, "Qwen3_5For", "Qwen3_5MoeFor"));
-    expect_refused("probe --target target" + draft + rest, {"moe"});
+    expect_refused("probe --target target" + draft + rest, {"mlp.gate.weight", "missing", "[8, 64]"});
     spill(target / "config.json", "{\"model_type\": \"qwen3_5\"");
     expect_refused("probe --target target" + draft + rest, {"config.json"});
 
