@@ -61,7 +61,7 @@ Status check_out(const std::filesystem::path& out, bool force) {
 
 Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     ArmPlan plan;
-    const bool injects = (find_option("inject")->commands & arguments.command().bit) != 0;
+    const bool injects = find_option("inject", arguments.command().bit) != nullptr;
     if (injects) {
         DP_ASSIGN_OR_RETURN(plan.settings.faults, parse_faults(arguments));
     }

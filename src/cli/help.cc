@@ -132,10 +132,10 @@ std::string program_help() {
     std::string out = fmt::format("draftprobe {}\n\n", kVersion);
     out += wrapped(kProgramDescription, 0, 100);
     out += "\nUsage:\n  draftprobe COMMAND [OPTION...]\n\nCommands:\n";
-    for (const Command* command : commands()) out += fmt::format("  {:<13}{}\n", command->name, command->brief);
+    for (const Command* command : commands()) out += fmt::format("  {:<18}{}\n", command->name, command->brief);
     out += "\nRecognised, and refused in this version:\n";
     for (const RefusedCommand& command : refused_commands())
-        out += fmt::format("  {:<13}{}\n", command.name, command.brief);
+        out += fmt::format("  {:<18}{}\n", command.name, command.brief);
     out += "\n'draftprobe COMMAND --help' is complete. 'draftprobe help --man' prints the manual page.\n";
     return out;
 }

@@ -346,6 +346,37 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::flag,
      .brief = "print exactly one JSON object on stdout instead of text",
      .commands = kAnyCommand & ~kHelp},
+    // Calibration.
+    {.name = "costs",
+     .kind = OptionKind::text,
+     .value = "FILE.json",
+     .brief = "what a cycle costs by rows verified: a JSON array of one positive number per row count, 1 to the block",
+     .details = "Any unit, as only ratios decide; measured tables are in seconds. At most 64 KiB.",
+     .commands = kBudgetCalibrate,
+     .required_in = kBudgetCalibrate},
+    {.name = "lanes",
+     .kind = OptionKind::number,
+     .value = "N",
+     .min = 1,
+     .max = 64,
+     .fallback = "1",
+     .brief = "lanes in the batch that the costs were measured with",
+     .commands = kBudgetCalibrate},
+    {.name = "after-restore",
+     .kind = OptionKind::flag,
+     .brief = "calibrate from restored arms alone",
+     .details = "Without it restored arms are refused: whether a restore changes acceptance is the question.",
+     .commands = kBudgetCalibrate},
+    {.name = "out",
+     .kind = OptionKind::text,
+     .value = "SEED.json",
+     .brief = "seed file to create, complete or not at all",
+     .commands = kBudgetCalibrate,
+     .required_in = kBudgetCalibrate},
+    {.name = "force",
+     .kind = OptionKind::flag,
+     .brief = "replace a seed file of that name",
+     .commands = kBudgetCalibrate},
     // Help.
     {.name = "man", .kind = OptionKind::flag, .brief = "print the manual page in man(7) format", .commands = kHelp},
     {.name = "markdown", .kind = OptionKind::flag, .brief = "print docs/cli.md", .commands = kHelp},
@@ -364,9 +395,9 @@ constexpr Option kOptions[] = {
 
 std::span<const Option> option_table() { return kOptions; }
 
-const Option* find_option(std::string_view name) {
-    const auto* found =
-        std::find_if(std::begin(kOptions), std::end(kOptions), [&](const Option& o) { return o.name == name; });
+const Option* find_option(std::string_view name, unsigned commands) {
+    const auto* found = std::find_if(std::begin(kOptions), std::end(kOptions),
+                                     [&](const Option& o) { return o.name == name && (o.commands & commands) != 0; });
     return found == std::end(kOptions) ? nullptr : found;
 }
 

@@ -35,10 +35,11 @@ TEST_F(BadInput, no_command_and_unknown_commands) {
     expect_refused("prob", {"unknown command", "did you mean 'probe'?"});
     expect_refused("bench", {"expected 'probe'"});
     expect_refused("bench decode", {"found \"decode\"", "expected 'probe'"});
+    expect_refused("budget", {"budget: found nothing", "expected 'calibrate'", "draftprobe budget calibrate --help"});
 }
 
 TEST_F(BadInput, commands_of_the_contract_that_are_not_served) {
-    for (const char* command : {"replay x", "archive verify x", "archive create", "budget calibrate"}) {
+    for (const char* command : {"replay x", "archive verify x", "archive create"}) {
         expect_refused(command, {"not available in this version; available: probe, capture, compare"});
     }
 }
