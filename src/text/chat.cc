@@ -279,6 +279,10 @@ Result<Chat> parse_chat(std::string_view text, std::string_view subject) {
                             subject, quoted_excerpt(*other)));
         }
     }
+    if (list->size() > kMaxChatMessages) {
+        return exhausted(fmt::format("{}: found {} messages, expected at most {}; shorten the chat", subject,
+                                     list->size(), kMaxChatMessages));
+    }
     Chat chat;
     for (std::size_t i = 0; i < list->size(); ++i) {
         DP_ASSIGN_OR_RETURN(ChatMessage message, read_message((*list)[i], fmt::format("{}: message {}", subject, i)));

@@ -30,6 +30,9 @@
 
 namespace draftprobe {
 
+// Far more turns than any served context holds; every turn costs time even when it is empty.
+inline constexpr std::size_t kMaxChatMessages = 16384;
+
 enum class ChatRole { system, user, assistant };
 
 struct ChatMessage {
@@ -47,8 +50,8 @@ struct Chat {
 // Reads a JSON array of messages, or {"messages": [...]}. A message has "role" and "content" (a string, or an array of
 // {"type": "text", "text": ...}); an assistant's may have "reasoning_content" (a string), which is dropped like all
 // earlier reasoning. Members that are null count as absent. `subject` names the file in messages. Errors: corrupt
-// (broken JSON, wrong type or order), unsupported (a role, member or part that is not served), each with the index of
-// the message.
+// (broken JSON, wrong type or order), exhausted (more than kMaxChatMessages), unsupported (a role, member or part that
+// is not served), each with the index of the message.
 Result<Chat> parse_chat(std::string_view text, std::string_view subject);
 
 struct ChatMode {

@@ -196,6 +196,16 @@ TEST(Chat, RefusesWhatItDoesNotServe) {
     }
 }
 
+TEST(Chat, BoundsTheMessages) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < kMaxChatMessages - 1; ++i) text += R"({"role":"user","content":""},)";
+    const std::string last = R"({"role":"user","content":"x"}])";
+    EXPECT_EQ(chat_of(text + last).messages.size(), kMaxChatMessages);
+    const Status status = parse_chat(text + last.substr(0, last.size() - 1) + "," + last, "chat.json").status();
+    EXPECT_EQ(status.code(), StatusCode::exhausted);
+    EXPECT_THAT(status.message(), HasSubstr("found 16385 messages, expected at most 16384"));
+}
+
 TEST(Chat, NamesATokenThatTheTokenizerLacks) {
     auto json = parse_json_file(kGolden / "tokenizer/tokenizer.json", 1 << 24);
     ASSERT_TRUE(json.ok());

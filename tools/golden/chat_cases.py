@@ -52,7 +52,11 @@ CONVERSATIONS = (
     [user("one"), user("two in a row")],
     [assistant("I begin."), user("then me")],
     [system("s"), user("u1"), assistant("a1"), user("u2"), assistant("a2", reasoning_content="r2"), user("u3")],
-    [user(SPACES + "every space" + SPACES), assistant(SPACES + "kept\u200binside\ufeff" + SPACES), user("\u180ex\u180e")],
+    [
+        user(SPACES + "every space" + SPACES),
+        assistant(SPACES + "kept\u200binside\ufeff" + SPACES),
+        user("\u180ex\u180e"),
+    ],
     [user([part("two "), part("parts\n"), part("joined ")])],
     [system([part("a"), part("b")]), user([part("")])],
     [user("\u4f60\u597d\uff0c\u4e16\u754c cafe\u0301 \u0928\u092e\u0938\u094d\u0924\u0947 \U0001f642")],
