@@ -65,10 +65,13 @@ struct IdentityGroup {
     bool cached = false;  // some file digest came from a cache keyed by device, inode, size and times of change
 };
 
+// How a chat became the prompt. Without a chat template all of it is empty.
 struct TemplateIdentity {
-    std::string digest;    // 64 hex digits; empty when the prompt did not come through a chat template
-    std::string thinking;  // "on" | "off" | "" (no template)
-    std::string effort;    // "" when not given
+    std::string digest;           // 64 hex digits
+    std::string thinking;         // "on" | "off"
+    std::string effort;           // 1 to 32 of a-z, 0-9, '_' and '-'; "" when not given
+    std::string rendered_digest;  // SHA-256 of the rendered text in UTF-8; names the text as prompt_digest names the
+                                  // ids, so a sanitised capture must not keep it as it is
 };
 
 struct Setting {

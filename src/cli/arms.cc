@@ -80,7 +80,8 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
         arguments.text("restore-draft") == "rows" ? state::DraftRestore::rows : state::DraftRestore::exact;
     DP_ASSIGN_OR_RETURN(plan.settings.build_digest, build_digest());
 
-    DP_ASSIGN_OR_RETURN(plan.request.prompt, prompt_tokens(prompt, plan.assembly));
+    DP_ASSIGN_OR_RETURN(plan.request.prompt, prompt_tokens(prompt, plan.assembly, console));
+    plan.request.chat_template = prompt.chat_template;
     plan.request.cycles = static_cast<std::size_t>(*arguments.number("cycles"));
     DP_ASSIGN_OR_RETURN(plan.request.boundary,
                         page_boundary(*arguments.number("prefix-tokens"), plan.request.prompt.size(), console));

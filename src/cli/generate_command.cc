@@ -125,7 +125,7 @@ Result<int> run_generate(const Arguments& arguments, Console& console) {
                         probe::load_assembly(arguments.text("target"), arguments.text("draft"), false));
     DP_ASSIGN_OR_RETURN(decode::EngineSettings settings,
                         engine_settings(arguments, assembly.models.target->config(), console));
-    DP_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, prompt_tokens(file, assembly));
+    DP_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, prompt_tokens(file, assembly, console));
     const auto max_tokens = static_cast<std::size_t>(*arguments.number("max-tokens"));
     const bool drafted = assembly.models.draft != nullptr;
     DP_ASSIGN_OR_RETURN(const decode::SamplingSettings sampling, sampling_settings(arguments));
@@ -181,7 +181,8 @@ const Command kGenerateCommand = {
     .exit_status = "0 done\n2 usage error, or could not run",
     .examples =
         "draftprobe generate --target T --prompt main.c\n"
-        "draftprobe generate --target T --draft D --prompt main.c --max-tokens 256",
+        "draftprobe generate --target T --draft D --prompt main.c --max-tokens 256\n"
+        "draftprobe generate --target T --draft D --chat chat.json --thinking off",
     .run = run_generate,
 };
 

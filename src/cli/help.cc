@@ -67,7 +67,10 @@ std::vector<std::string> synopsis(const Command& command) {
     if (!command.positionals.empty()) items.emplace_back(command.positionals);
     for (const Option* option : served_options(command)) {
         if ((option->required_in & command.bit) != 0) items.push_back(option_usage(*option));
-        if (option->name == "prompt") items.emplace_back("(--prompt FILE | --prompt-ids FILE.json)");
+        if (option->name == "prompt") {
+            items.emplace_back(
+                "(--prompt FILE | --prompt-ids FILE.json | --chat FILE.json --thinking on|off [--effort NAME])");
+        }
     }
     items.emplace_back("[OPTION...]");
     return items;

@@ -38,7 +38,9 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::text,
      .value = "FILE",
      .brief = "prompt as UTF-8 text, tokenised with the target's tokenizer.json",
-     .details = "At most 8 MiB. Nothing is added around the text. Give either --prompt or --prompt-ids.",
+     .details =
+         "At most 8 MiB. Nothing is added around the text; spellings of special tokens in it become the tokens. Give "
+         "exactly one of --prompt, --prompt-ids and --chat.",
      .commands = kModels},
     {.name = "prompt-ids",
      .kind = OptionKind::text,
@@ -49,21 +51,26 @@ constexpr Option kOptions[] = {
     {.name = "chat",
      .kind = OptionKind::text,
      .value = "FILE.json",
-     .brief = "prompt as chat messages",
-     .commands = kFull,
-     .instead = "--prompt FILE, --prompt-ids FILE.json"},
+     .brief = "prompt as chat messages: a JSON array of {\"role\", \"content\"}, or {\"messages\": [...]}",
+     .details =
+         "At most 8 MiB. Text messages of system (first only), user and assistant, the last by the user; no tools, no "
+         "images. The built-in template renders Qwen's ChatML; a template that the target ships is not executed. "
+         "Special tokens spelled in messages stay text. For another rendering give the rendered text with --prompt.",
+     .commands = kModels},
     {.name = "thinking",
-     .kind = OptionKind::text,
+     .kind = OptionKind::choice,
      .value = "on|off",
-     .brief = "thinking mode of a chat prompt",
-     .commands = kFull,
-     .instead = "prompts without a chat template (--prompt, --prompt-ids)"},
+     .brief = "thinking mode of a chat prompt; must be given with --chat, and only then",
+     .details = "on opens the answer with <think>, off with an empty <think></think>.",
+     .commands = kModels},
     {.name = "effort",
      .kind = OptionKind::text,
      .value = "NAME",
      .brief = "reasoning effort of a chat prompt",
-     .commands = kFull,
-     .instead = "prompts without a chat template (--prompt, --prompt-ids)"},
+     .details =
+         "1 to 32 of a-z, 0-9, '_' and '-'. With thinking on, \"Reasoning effort is set to NAME.\" starts the system "
+         "message; with thinking off it reaches no text.",
+     .commands = kModels},
     {.name = "prefix-tokens",
      .kind = OptionKind::number,
      .value = "N",
@@ -82,7 +89,8 @@ constexpr Option kOptions[] = {
      .max = 1'000'000,
      .fallback = "16",
      .brief = "decode cycles after the prompt",
-     .details = "Fewer are run when a stop token ends the request.",
+     .details = "Fewer are run when a stop token ends the request: eos_token_id of generation_config.json, else of "
+                "config.json. tokenizer_config.json has no say.",
      .commands = kArms},
     {.name = "max-tokens",
      .kind = OptionKind::number,

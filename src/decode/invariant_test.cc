@@ -433,5 +433,41 @@ TEST_P(Invariant, StopAndLimitCutAfterAcceptance) {
     EXPECT_EQ(digests(limited->lane(0)), reference.states[4]);
 }
 
+// Stops and limits at every place of a cycle's emitted tokens: in the middle, at the end, and both at once.
+TEST_P(Invariant, EveryCutRetainsWhatItEmits) {
+    const PlainRun reference = plain(10);
+    const int lanes[] = {0};
+    for (const std::size_t accepted : {0u, 3u, 7u}) {
+        ScriptedDrafter drafter = scripted(reference, prompt_.size(), accepted);
+        for (const std::size_t at : {1u, 3u, 4u, 8u}) {
+            const TokenId stop = reference.tokens[at];
+            std::size_t stop_at = 100;  // tokens emitted up to the first stop token
+            for (std::size_t j = accepted + 1; j >= 1; --j) {
+                if (reference.tokens[j] == stop) stop_at = j;
+            }
+            for (const std::size_t room : {1u, 3u, 4u, 8u, 20u}) {
+                SCOPED_TRACE(testing::Message()
+                             << "accepted " << accepted << ", stop " << stop_at << ", room " << room);
+                auto e = engine();
+                e->begin_request(0, {room + 1, {stop}});  // the anchor of the prefill is the first token
+                ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+                auto results = e->cycle(lanes, drafter, 8);
+                ASSERT_TRUE(results.ok());
+                const CycleResult& result = results.value()[0];
+                const std::size_t count = std::min({accepted + 1, stop_at, room});
+                const Cut cut = count == accepted + 1 ? Cut::none : count == stop_at ? Cut::stop : Cut::limit;
+                EXPECT_EQ(result.accepted, accepted);
+                EXPECT_EQ(result.emitted,
+                          std::vector<TokenId>(reference.tokens.begin() + 1,
+                                               reference.tokens.begin() + 1 + static_cast<std::ptrdiff_t>(count)));
+                EXPECT_EQ(result.retained, count);
+                EXPECT_EQ(result.cut, cut);
+                EXPECT_EQ(result.finished, stop_at == count || room == count);
+                EXPECT_EQ(digests(e->lane(0)), reference.states[count]);
+            }
+        }
+    }
+}
+
 }  // namespace
 }  // namespace draftprobe::decode

@@ -44,10 +44,13 @@ std::vector<Setting> effective_settings(const Assembly& assembly, const ProbeSet
     return effective;
 }
 
-// What state depends on: every identity group and setting that reaches its bytes.
-std::string state_identity(const Assembly& assembly, const std::vector<Setting>& settings) {
+// The namespace of a snapshot: every identity group and setting that reaches its bytes, and the chat template, so that
+// state of one mode is never taken for another's. The prompt is not in it: a prefix may serve many.
+std::string state_identity(const Assembly& assembly, const TemplateIdentity& chat,
+                           const std::vector<Setting>& settings) {
     std::string text = assembly.target_identity.digest + "\n" + assembly.draft_identity.digest + "\n" +
-                       assembly.tokenizer_identity.digest + "\n";
+                       assembly.tokenizer_identity.digest + "\n" +
+                       fmt::format("template {} thinking={} effort={}\n", chat.digest, chat.thinking, chat.effort);
     for (const Setting& setting : settings) text += setting.field + "=" + setting.value + "\n";
     return sha256_hex(text);
 }
@@ -289,7 +292,8 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
 
     CaptureHeader header;
     header.settings = effective_settings(assembly, settings);
-    ArmRun run(assembly, request, settings, arm, engine, recorder, state_identity(assembly, header.settings));
+    ArmRun run(assembly, request, settings, arm, engine, recorder,
+               state_identity(assembly, request.chat_template, header.settings));
     // How long an arm decodes reaches no byte of its state, but arms of different length are not comparable.
     header.settings.push_back({"cycles", fmt::format("{}", request.cycles)});
     DP_RETURN_IF_ERROR(run.run());
