@@ -7,6 +7,7 @@
 #include "cli/arguments.h"
 #include "cli/console.h"
 #include "cli/engine_options.h"
+#include "cli/models.h"
 #include "cli/prompt.h"
 #include "decode/engine.h"
 
@@ -119,8 +120,8 @@ std::string generated_json(const Generated& result, const std::string* text, std
 
 Result<int> run_generate(const Arguments& arguments, Console& console) {
     DP_ASSIGN_OR_RETURN(const PromptFile file, read_prompt_file(arguments));
-    DP_ASSIGN_OR_RETURN(const probe::Assembly assembly,
-                        probe::load_assembly(arguments.text("target"), arguments.text("draft"), false));
+    DP_ASSIGN_OR_RETURN(const probe::Assembly assembly, load_models(arguments, false, console));
+    for (const std::string& note : probe::assembly_notes(assembly, {})) console.warning(note);
     DP_ASSIGN_OR_RETURN(decode::EngineSettings settings,
                         engine_settings(arguments, assembly.models.target->config(), console));
     DP_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, prompt_tokens(file, assembly));
@@ -168,7 +169,7 @@ const Command kGenerateCommand = {
         "one line feed. With --draft it decodes speculatively, which gives the same tokens. The stop token is not part "
         "of the text. "
         "A summary goes to standard error.",
-    .exit_status = "0 done\n2 usage error, or could not run",
+    .exit_status = "0 done\n2 usage error, or could not run\n5 the draft is not what its selection.json lists",
     .examples =
         "draftprobe generate --target T --prompt main.c\n"
         "draftprobe generate --target T --draft D --prompt main.c --max-tokens 256",

@@ -279,6 +279,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     header.identity.tokenizer = assembly.tokenizer_identity;
     header.identity.chat_template = request.chat_template;
     header.identity.build.digest = settings.build_digest;
+    header.notes = assembly_notes(assembly, request.chat_template);
     header.environment = {{"isa", std::string(numerics::isa_name(engine_settings.isa))},
                           {"threads", fmt::format("{}", engine_settings.threads)},
                           {"lanes", fmt::format("{}", engine_settings.lanes)},
