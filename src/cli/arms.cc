@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/engine_options.h"
+#include "cli/models.h"
 #include "cli/prompt.h"
 #include "cli/version.h"
 
@@ -66,7 +67,7 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
         DP_ASSIGN_OR_RETURN(plan.settings.faults, parse_faults(arguments));
     }
     DP_ASSIGN_OR_RETURN(const PromptFile prompt, read_prompt_file(arguments));
-    DP_ASSIGN_OR_RETURN(plan.assembly, probe::load_assembly(arguments.text("target"), arguments.text("draft"), true));
+    DP_ASSIGN_OR_RETURN(plan.assembly, load_models(arguments, true, console));
     const TargetConfig& target = plan.assembly.models.target->config();
     DP_ASSIGN_OR_RETURN(plan.settings.engine, engine_settings(arguments, target, console));
     DP_ASSIGN_OR_RETURN(plan.settings.sampling, sampling_settings(arguments));
@@ -86,6 +87,9 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     DP_ASSIGN_OR_RETURN(plan.request.boundary,
                         page_boundary(*arguments.number("prefix-tokens"), plan.request.prompt.size(), console));
     DP_RETURN_IF_ERROR(probe::check_request(plan.assembly, plan.request));
+    for (const std::string& note : probe::assembly_notes(plan.assembly, plan.request.chat_template)) {
+        console.warning(note);
+    }
     console.note(fmt::format("{}: {}; prompt {} tokens, prefix {}", arguments.command().name,
                              engine_text(arguments, plan.settings.engine), plan.request.prompt.size(),
                              plan.request.boundary));

@@ -33,6 +33,18 @@ constexpr Option kOptions[] = {
          "plainly without it.",
      .commands = kModels,
      .required_in = kArms},
+    {.name = "require-manifest",
+     .kind = OptionKind::flag,
+     .brief = "refuse a draft without selection.json",
+     .details = "A selection.json is checked against the draft's complete files whenever there is one.",
+     .commands = kModels},
+    {.name = "no-digest-cache",
+     .kind = OptionKind::flag,
+     .brief = "hash every file now, and remember nothing",
+     .details = "Without it, digests of files of 64 MiB and more are kept in $DRAFTPROBE_CACHE, "
+                "$XDG_CACHE_HOME/draftprobe or ~/.cache/draftprobe, by device, inode, size and times of change; a "
+                "capture says when one was used.",
+     .commands = kModels},
     // Request.
     {.name = "prompt",
      .kind = OptionKind::text,

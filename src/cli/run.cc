@@ -94,12 +94,13 @@ void remove_partial_output_on_signals() {
 
 int run(const std::vector<std::string>& words) {
     Console console;
-    const int failed = asks_for_bisect(words) ? kExitUndecided : kExitUsage;
+    const bool bisect = asks_for_bisect(words);
+    const int failed = bisect ? kExitUndecided : kExitUsage;
     try {
         const Result<int> done = dispatch(words, console);
         if (!done.ok()) {
             console.error(done.status().message());
-            return failed;
+            return bisect ? failed : console.failure_exit().value_or(failed);
         }
         if (!console.output_status().ok()) {
             console.error(console.output_status().message());

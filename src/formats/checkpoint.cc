@@ -309,8 +309,8 @@ std::string Checkpoint::where(std::string_view canonical_name) const {
                        canonical_name);
 }
 
-Result<const TensorView*> Checkpoint::require(std::string_view canonical_name,
-                                              std::span<const std::uint64_t> shape) const {
+Result<const TensorView*> Checkpoint::require_header(std::string_view canonical_name,
+                                                     std::span<const std::uint64_t> shape) const {
     const Stored* found = stored(canonical_name);
     if (found == nullptr) {
         return not_found(
@@ -330,11 +330,17 @@ Result<const TensorView*> Checkpoint::require(std::string_view canonical_name,
         return unsupported(
             fmt::format("{} has dtype {}, served are BF16, F16 and F32", where(*found), dtype_name(view.dtype)));
     }
-    if (const auto index = first_nonfinite(view)) {
-        return corrupt(fmt::format("{}: element {} is NaN or infinite, expected finite weights; the export is damaged",
-                                   where(*found), *index));
-    }
     return found->view;
+}
+
+Result<const TensorView*> Checkpoint::require(std::string_view canonical_name,
+                                              std::span<const std::uint64_t> shape) const {
+    DP_ASSIGN_OR_RETURN(const TensorView* view, require_header(canonical_name, shape));
+    if (const auto index = first_nonfinite(*view)) {
+        return corrupt(fmt::format("{}: element {} is NaN or infinite, expected finite weights; the export is damaged",
+                                   where(canonical_name), *index));
+    }
+    return view;
 }
 
 Result<std::vector<float>> Checkpoint::require_f32(std::string_view canonical_name,
@@ -405,18 +411,30 @@ Result<Checkpoint::AffineHeader> Checkpoint::affine_header(std::string_view modu
     return header;
 }
 
-Result<AffineTensor> Checkpoint::affine(std::string_view module, std::span<const std::uint64_t> shape) const {
+Result<Checkpoint::AffineHeader> Checkpoint::shaped_affine_header(std::string_view module,
+                                                                  std::span<const std::uint64_t> shape) const {
     if (!is_affine(module) && find(std::string(module) + ".weight") == nullptr) {
         return not_found(
             fmt::format("{} is missing, expected shape {}; the checkpoint is incomplete or of another model",
                         where(std::string(module) + ".weight"), shape_text(shape)));
     }
-    DP_ASSIGN_OR_RETURN(const AffineHeader header, affine_header(module));
+    DP_ASSIGN_OR_RETURN(AffineHeader header, affine_header(module));
     if (!std::equal(header.shape.begin(), header.shape.end(), shape.begin(), shape.end())) {
         return mismatch(
             fmt::format("{} has logical shape {}, expected {} by config.json; the two are of different models",
                         where(*header.weight), shape_text(header.shape), shape_text(shape)));
     }
+    return header;
+}
+
+Result<AffineScheme> Checkpoint::require_affine_header(std::string_view module,
+                                                       std::span<const std::uint64_t> shape) const {
+    DP_ASSIGN_OR_RETURN(const AffineHeader header, shaped_affine_header(module, shape));
+    return header.scheme;
+}
+
+Result<AffineTensor> Checkpoint::affine(std::string_view module, std::span<const std::uint64_t> shape) const {
+    DP_ASSIGN_OR_RETURN(const AffineHeader header, shaped_affine_header(module, shape));
     for (const Stored* part : {header.scales, header.biases}) {
         if (const auto index = first_nonfinite(*part->view)) {
             return corrupt(

@@ -306,6 +306,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     if (settings.seed) header.identity.budget_seed.digest = settings.seed->digest;
     header.timing_confounded = settings.budget == budget::BudgetKind::adaptive;
     header.identity.build.digest = settings.build_digest;
+    header.notes = assembly_notes(assembly, request.chat_template);
     header.environment = {{"isa", std::string(numerics::isa_name(engine_settings.isa))},
                           {"threads", fmt::format("{}", engine_settings.threads)},
                           {"lanes", fmt::format("{}", engine_settings.lanes)},

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARITY = 1e-5  # bound of the engine's tests
 NOISE = 3e-6  # what the dumps themselves may be off from float64
 CAUGHT = 10 * PARITY  # what a mistake must at least do
-LIMIT = 8 * 1000 * 1000
+LIMIT = 10 * 1000 * 1000
 
 
 def golden_files(golden: Path) -> list[Path]:
