@@ -314,6 +314,46 @@ void remove_partial_directories() {
     directories.paths.clear();
 }
 
+namespace {
+
+// Renames a complete temporary into place, replacing nothing.
+Status rename_new(const fs::path& temporary, const fs::path& path) {
+    if (rename_with(temporary, path, RENAME_NOREPLACE) == 0) return {};
+    if (errno == EEXIST) return target_exists(path);
+    if (!flags_unsupported(errno)) return system_failure(path, "rename into place", errno);
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) == 0) return target_exists(path);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) return system_failure(path, "rename into place", errno);
+    return {};
+}
+
+Status write_and_rename(const fs::path& temporary, const fs::path& path, std::string_view text, bool force) {
+    DP_RETURN_IF_ERROR(write_file(temporary, text));
+    if (!force) return rename_new(temporary, path);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) return system_failure(path, "rename into place", errno);
+    return {};
+}
+
+}  // namespace
+
+Status write_file_atomically(const fs::path& path, std::string_view text, bool force) {
+    const std::string name = path.filename().string();
+    if (name.empty() || name == "." || name == "..") {
+        return invalid_argument(fmt::format("'{}': no file name at its end; name the file to write", path.string()));
+    }
+    struct stat info {};
+    if (!force && ::lstat(path.c_str(), &info) == 0) return target_exists(path);
+    DP_ASSIGN_OR_RETURN(const std::string suffix, random_suffix());
+    const fs::path temporary = parent_of(path) / fmt::format(".{}.partial-{}", name, suffix);
+    note_partial(temporary, true);
+    const Status written = write_and_rename(temporary, path, text, force);
+    note_partial(temporary, false);
+    if (written.ok()) return sync_path(parent_of(path), true);
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    return written;
+}
+
 Result<AtomicDirectory> AtomicDirectory::create(const fs::path& final_path, bool force, const ReplaceRule& rule) {
     AtomicDirectory made;
     made.final_ = without_trailing_separator(final_path);
@@ -372,14 +412,7 @@ Status AtomicDirectory::commit() {
     struct stat info {};
     const bool occupied = ::lstat(final_.c_str(), &info) == 0;
     if (!occupied || !force_) {
-        if (rename_with(temporary_, final_, RENAME_NOREPLACE) != 0) {
-            if (errno == EEXIST) return target_exists(final_);
-            if (!flags_unsupported(errno)) return system_failure(final_, "rename into place", errno);
-            if (occupied) return target_exists(final_);
-            if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
-                return system_failure(final_, "rename into place", errno);
-            }
-        }
+        DP_RETURN_IF_ERROR(rename_new(temporary_, final_));
         note_partial(temporary_, false);
         temporary_.clear();
         return sync_path(parent_of(final_), true);

@@ -50,6 +50,11 @@ private:
 Status write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 Status write_file(const std::filesystem::path& path, std::string_view text);
 
+// Writes the whole content under a temporary sibling name, `.<name>.partial-<16 hex digits>`, syncs it and renames it
+// into place: readers see nothing, the old file or the new one. Without `force` an existing path of any kind is
+// invalid_argument before anything is written, also when it appears meanwhile. Errors also: not_found, io, exhausted.
+Status write_file_atomically(const std::filesystem::path& path, std::string_view text, bool force);
+
 // A read-only private map of a regular file; an empty file maps to an empty span. Owns the map; moving keeps data().
 // The file must not be truncated while mapped (the operating system then kills the process with SIGBUS).
 class MappedFile {
@@ -112,8 +117,9 @@ private:
     bool force_ = false;
 };
 
-// Removes the temporary directories of every AtomicDirectory of this process that is neither committed nor gone: what a
-// program does before it ends on a signal. Their owners must not be used afterwards.
+// Removes the temporary directories of every AtomicDirectory of this process that is neither committed nor gone, and
+// the temporary files of write_file_atomically: what a program does before it ends on a signal. Their owners must not
+// be used afterwards.
 void remove_partial_directories();
 
 }  // namespace draftprobe

@@ -88,6 +88,39 @@ TEST(WriteFile, ReplacesAndNamesThePathOnFailure) {
     EXPECT_THAT(status.message(), HasSubstr("no/such"));
 }
 
+TEST(WriteFileAtomically, WritesANewFileAndLeavesNoOther) {
+    TestDirectory dir;
+    ASSERT_TRUE(write_file_atomically(dir / "f", "one", false).ok());
+    EXPECT_EQ(content(dir / "f"), "one");
+    EXPECT_THAT(entries(dir.path()), ElementsAre("f"));
+}
+
+TEST(WriteFileAtomically, ReplacesOnlyWithForce) {
+    TestDirectory dir;
+    ASSERT_TRUE(write_file(dir / "f", "old").ok());
+    const Status refused = write_file_atomically(dir / "f", "new", false);
+    EXPECT_EQ(refused.code(), StatusCode::invalid_argument);
+    EXPECT_THAT(refused.message(), HasSubstr("already exists"));
+    EXPECT_EQ(content(dir / "f"), "old");
+    ASSERT_TRUE(write_file_atomically(dir / "f", "new", true).ok());
+    EXPECT_EQ(content(dir / "f"), "new");
+    EXPECT_THAT(entries(dir.path()), ElementsAre("f"));
+}
+
+TEST(WriteFileAtomically, FailuresLeaveNothing) {
+    TestDirectory dir;
+    fs::create_directory(dir / "d");
+    EXPECT_FALSE(write_file_atomically(dir / "d", "x", true).ok());
+    EXPECT_EQ(write_file_atomically(dir / "d", "x", false).code(), StatusCode::invalid_argument);
+    EXPECT_EQ(write_file_atomically(dir / "none" / "f", "x", false).code(), StatusCode::not_found);
+    EXPECT_EQ(write_file_atomically("", "x", true).code(), StatusCode::invalid_argument);
+    EXPECT_EQ(write_file_atomically(dir.path() / "", "x", true).code(), StatusCode::invalid_argument);
+    fs::create_symlink("nowhere", dir / "link");
+    EXPECT_EQ(write_file_atomically(dir / "link", "x", false).code(), StatusCode::invalid_argument);
+    EXPECT_THAT(entries(dir.path()), ElementsAre("d", "link"));
+    EXPECT_THAT(entries(dir / "d"), IsEmpty());
+}
+
 TEST(FileWriter, DiskFullIsExhausted) {
     if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
     const Status status = write_file("/dev/full", std::string_view("x"));

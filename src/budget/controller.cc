@@ -74,7 +74,9 @@ Decision Controller::decide(std::span<const float> prefix_confidence) const {
 
 void Controller::observe(std::span<const float> prefix_confidence, std::size_t verified, std::size_t accepted) {
     if (kind_ != BudgetKind::adaptive) return;
-    teach(kUpperEdges, prefix_confidence, verified, accepted, learned_);
+    assert(accepted <= verified && verified <= prefix_confidence.size());
+    const std::size_t seen = std::min(verified, accepted + 1);
+    teach(kUpperEdges, prefix_confidence, 0, seen, accepted, learned_);
 }
 
 void Controller::observe_time(std::size_t rows, double seconds, std::size_t lanes_in_batch) {

@@ -60,9 +60,10 @@ public:
     // `prefix_confidence`: float32 [proposals], at temperature 1, proposals <= block - 1 (all of them, before any cut).
     Decision decide(std::span<const float> prefix_confidence) const;
 
-    // What the cycle showed: adaptive learns from it (budget/rule.h, teach), others ignore it. When the sequence was
-    // cut (retained < accepted + 1), matches that were not retained are not evidence: pass min(accepted, retained) for
-    // both counts, which is capture's observed_acceptance.
+    // What the cycle showed; others than adaptive ignore it. Only positions that were reached (p <= accepted + 1) and
+    // verified (p <= verified) teach. Requires accepted <= verified <= proposals. When the sequence was cut (retained <
+    // accepted + 1), matches that were not retained are not evidence: pass min(accepted, retained) for both counts,
+    // which is capture's observed_acceptance.
     void observe(std::span<const float> prefix_confidence, std::size_t verified, std::size_t accepted);
 
     // Wall time of the whole cycle (draft, verify, commit) in which this lane verified `rows` rows. Adaptive only, and

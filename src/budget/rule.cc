@@ -35,11 +35,10 @@ State initial_state(std::size_t buckets, CostTable cost, const BetaPrior& prior)
             std::move(cost)};
 }
 
-void teach(std::span<const double> upper_edges, std::span<const float> prefix_confidence, std::size_t verified,
-           std::size_t accepted, State& state) {
-    assert(accepted <= verified && verified <= prefix_confidence.size());
-    const std::size_t seen = std::min(verified, accepted + 1);
-    for (std::size_t i = 0; i < seen; ++i) {
+void teach(std::span<const double> upper_edges, std::span<const float> prefix_confidence, std::size_t first,
+           std::size_t last, std::size_t accepted, State& state) {
+    assert(last <= prefix_confidence.size());
+    for (std::size_t i = first; i < last; ++i) {
         if (!std::isfinite(prefix_confidence[i])) continue;
         const std::size_t bucket = bucket_of(upper_edges, prefix_confidence[i]);
         (i < accepted ? state.successes : state.failures)[bucket] += 1.0;

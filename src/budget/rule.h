@@ -57,9 +57,10 @@ struct State {
 // Every bucket at the prior.
 State initial_state(std::size_t buckets, CostTable cost, const BetaPrior& prior);
 
-// Learns from one lane-cycle: every position that was reached (p <= accepted + 1) and verified (p <= verified) and
-// whose confidence is finite adds one success or failure. Requires accepted <= verified <= prefix_confidence.size().
-void teach(std::span<const double> upper_edges, std::span<const float> prefix_confidence, std::size_t verified,
-           std::size_t accepted, State& state);
+// Learns from positions `first` .. `last` - 1 (from 0) of one lane-cycle: the leading `accepted` ones are successes,
+// the rest failures; a confidence that is not finite has no bucket and teaches nothing. The caller passes positions
+// that were reached and verified. Requires last <= prefix_confidence.size().
+void teach(std::span<const double> upper_edges, std::span<const float> prefix_confidence, std::size_t first,
+           std::size_t last, std::size_t accepted, State& state);
 
 }  // namespace draftprobe::budget

@@ -29,7 +29,7 @@ Seed small_seed() {
     return seed;
 }
 
-// The bytes are a contract: their digest is the identity of every capture made with the seed.
+// The bytes are a contract: their digest is part of the identity of every capture made with the seed.
 const std::string kSmallText = R"({
   "format": "draftprobe-budget-seed",
   "version": 1,

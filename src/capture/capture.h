@@ -62,19 +62,25 @@ inline constexpr std::string_view kController = "controller";
 struct IdentityGroup {
     std::string digest;              // 64 hex digits or empty
     std::vector<std::string> files;  // may be empty
-    bool cached = false;             // some file digest came from a cache keyed by (device, inode, size, mtime)
+    bool cached = false;  // some file digest came from a cache keyed by device, inode, size and times of change
 };
 
+// How a chat became the prompt. Without a chat template all of it is empty.
 struct TemplateIdentity {
-    std::string digest;    // 64 hex digits; empty when the prompt did not come through a chat template
-    std::string thinking;  // "on" | "off" | "" (no template)
-    std::string effort;    // "" when not given
+    std::string digest;           // 64 hex digits
+    std::string thinking;         // "on" | "off"
+    std::string effort;           // 1 to 32 of a-z, 0-9, '_' and '-'; "" when not given
+    std::string rendered_digest;  // SHA-256 of the rendered text in UTF-8; names the text as prompt_digest names the
+                                  // ids, so a sanitised capture must not keep it as it is
 };
 
 struct Setting {
-    std::string field;
+    std::string field;  // "draft.NAME" when the value was read from the draft and not chosen for the run
     std::string value;
 };
+
+// Such a setting belongs to the draft: it is not part of the non-draft input digest.
+inline bool is_draft_setting(std::string_view field) { return field.starts_with("draft."); }
 
 struct Identity {
     IdentityGroup target;
@@ -85,7 +91,7 @@ struct Identity {
     std::string settings_digest;  // set by the writer from CaptureHeader::settings
     IdentityGroup budget_seed;
     IdentityGroup build;                 // another build is a warning, not a refusal
-    std::string non_draft_input_digest;  // set by the writer: all groups but draft and build
+    std::string non_draft_input_digest;  // set by the writer: all groups but draft and build, less draft.* settings
 };
 
 // ---------------------------------------------------------------------------------------------------------------

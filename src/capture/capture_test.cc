@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <set>
 
 #include "base/files.h"
 #include "base/test_directory.h"
@@ -374,6 +375,50 @@ TEST(CaptureHeaderText, RefusesInconsistentContent) {
     h = good;
     h.requests[0].boundary = h.requests[0].prompt_length + 1;
     refused(h, "boundary");
+    const std::string digest = fixture::digest_of("template");
+    const std::pair<TemplateIdentity, std::string_view> templates[] = {
+        {{"", "on", "", ""}, "without a digest"},
+        {{"", "", "low", ""}, "without a digest"},
+        {{"", "", "", digest}, "without a digest"},
+        {{digest, "", "", digest}, "identity.template.thinking: found ''"},
+        {{digest, "ON", "", digest}, "identity.template.thinking: found 'ON'"},
+        {{digest, "on", "a b", digest}, "identity.template.effort: found 'a b'"},
+        {{digest, "on", std::string(33, 'a'), digest}, "identity.template.effort"},
+    };
+    for (const auto& [chat, words] : templates) {
+        h = good;
+        h.identity.chat_template = chat;
+        finish_identity(h);
+        refused(h, words);
+    }
+}
+
+TEST(CaptureHeaderText, ChatTemplatesAreInTheNonDraftInput) {
+    CaptureHeader header = fixture::make_arm(Arm::fresh).header;
+    header.level = 2;
+    const std::string digest = fixture::digest_of("template");
+    const TemplateIdentity all[] = {
+        {},
+        {digest, "on", "", digest},
+        {digest, "off", "", digest},
+        {digest, "on", "low", digest},
+        {digest, "on", "low", ""},
+        {digest, "on", "low", fixture::digest_of("text")},
+        {fixture::digest_of("other"), "on", "low", digest},
+    };
+    std::set<std::string> inputs;
+    for (const TemplateIdentity& chat : all) {
+        header.identity.chat_template = chat;
+        finish_identity(header);
+        inputs.insert(header.identity.non_draft_input_digest);
+        const std::string text = format_capture_header(header);
+        const Result<CaptureHeader> back = parse_capture_header(text, "c");
+        ASSERT_TRUE(back.ok()) << back.status().message();
+        EXPECT_EQ(format_capture_header(*back), text);
+        EXPECT_EQ(back->identity.chat_template.rendered_digest, chat.rendered_digest);
+        EXPECT_EQ(text.find("\"rendered\"") != std::string::npos, !chat.rendered_digest.empty());
+    }
+    EXPECT_EQ(inputs.size(), std::size(all));
 }
 
 TEST(StepText, RefusesWhatBreaksTheRules) {
@@ -467,6 +512,25 @@ TEST_F(CaptureFiles, GoldenDigestOfASmallCapture) {
     options.accepted = {1, 7};
     EXPECT_EQ(*fixture::write_arm(directory_ / "golden", fixture::make_arm(Arm::restored, options)),
               "201817bf494e264fd00e76693a22b1ba2507a54aa2a5b7a7ed6a99ce3bf38891");
+}
+
+TEST(NonDraftInput, LeavesOutWhatIsReadFromTheDraft) {
+    const auto digests = [](std::vector<Setting> more, std::string_view draft) {
+        CaptureHeader header = fixture::make_arm(Arm::fresh).header;
+        header.level = 2;
+        header.identity.draft = fixture::group(draft);
+        header.settings.insert(header.settings.end(), more.begin(), more.end());
+        finish_identity(header);
+        EXPECT_EQ(validate_header(header).message(), "");
+        return header.identity;
+    };
+    const Identity a = digests({{"draft.window", "2048"}, {"draft.block", "8"}}, "a");
+    const Identity b = digests({{"draft.window", "512"}, {"draft.block", "16"}}, "b");
+    EXPECT_NE(a.settings_digest, b.settings_digest);
+    EXPECT_EQ(a.non_draft_input_digest, b.non_draft_input_digest);
+    EXPECT_EQ(a.non_draft_input_digest, digests({}, "c").non_draft_input_digest);
+    EXPECT_NE(a.non_draft_input_digest, digests({{"draft", "1"}}, "a").non_draft_input_digest);
+    EXPECT_NE(a.non_draft_input_digest, digests({{"draft_window", "512"}}, "a").non_draft_input_digest);
 }
 
 TEST(ContextHash, CoversLengthIdsAndAnchor) {

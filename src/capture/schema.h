@@ -227,6 +227,9 @@ void identity(V& v, Header& h) {
             v.digest("digest", id.chat_template.digest);
             v.text("thinking", id.chat_template.thinking);
             v.text("effort", id.chat_template.effort);
+            if (v.maybe(!id.chat_template.rendered_digest.empty(), "rendered")) {
+                v.digest("rendered", id.chat_template.rendered_digest);
+            }
         });
         v.digest("prompt", id.prompt_digest);
         v.digest("settings", id.settings_digest);

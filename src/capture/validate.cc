@@ -38,13 +38,24 @@ std::string settings_digest(const std::vector<Setting>& settings) {
     return sha256_hex(lines);
 }
 
-std::string non_draft_input_digest(const Identity& id) {
+// Settings that were read from the draft are no input of the run beside it.
+std::string non_draft_settings_digest(const std::vector<Setting>& settings) {
+    std::vector<Setting> others;
+    std::copy_if(settings.begin(), settings.end(), std::back_inserter(others),
+                 [](const Setting& setting) { return !is_draft_setting(setting.field); });
+    return settings_digest(others);
+}
+
+std::string non_draft_input_digest(const CaptureHeader& h) {
+    const Identity& id = h.identity;
     const TemplateIdentity& chat = id.chat_template;
+    const std::string rendered =
+        chat.rendered_digest.empty() ? std::string() : fmt::format(" rendered={}", chat.rendered_digest);
     return sha256_hex(
-        fmt::format("target {}\ntokenizer {}\ntemplate {} thinking={} effort={}\nprompt {}\nsettings {}\n"
+        fmt::format("target {}\ntokenizer {}\ntemplate {} thinking={} effort={}{}\nprompt {}\nsettings {}\n"
                     "budget_seed {}\n",
-                    id.target.digest, id.tokenizer.digest, chat.digest, chat.thinking, chat.effort, id.prompt_digest,
-                    id.settings_digest, id.budget_seed.digest));
+                    id.target.digest, id.tokenizer.digest, chat.digest, chat.thinking, chat.effort, rendered,
+                    id.prompt_digest, non_draft_settings_digest(h.settings), id.budget_seed.digest));
 }
 
 Status validate_group(std::string_view name, const IdentityGroup& group, bool sanitised) {
@@ -99,6 +110,32 @@ Status validate_settings(const std::vector<Setting>& settings) {
     return {};
 }
 
+bool is_effort(std::string_view name) {
+    return name.size() <= 32 && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == name.npos;
+}
+
+Status validate_template(const TemplateIdentity& chat) {
+    if (chat.digest.empty()) {
+        if (chat.thinking.empty() && chat.effort.empty() && chat.rendered_digest.empty()) return {};
+        return broken("identity.template", "a thinking mode, an effort or a rendered text without a digest",
+                      "the template's digest, or none of them");
+    }
+    if (!is_hex64_digits(chat.digest)) {
+        return broken("identity.template", "'" + chat.digest + "'", "a digest or nothing");
+    }
+    if (chat.thinking != "on" && chat.thinking != "off") {
+        return broken("identity.template.thinking", "'" + chat.thinking + "'", "on or off");
+    }
+    if (!is_effort(chat.effort)) {
+        return broken("identity.template.effort", "'" + chat.effort.substr(0, 100) + "'",
+                      "at most 32 of a-z, 0-9, '_' and '-'");
+    }
+    if (!is_digest_or_empty(chat.rendered_digest)) {
+        return broken("identity.template.rendered", "'" + chat.rendered_digest + "'", "a digest or nothing");
+    }
+    return {};
+}
+
 Status validate_identity(const CaptureHeader& h) {
     const Identity& id = h.identity;
     DP_RETURN_IF_ERROR(validate_group("target", id.target, h.sanitised));
@@ -106,13 +143,7 @@ Status validate_identity(const CaptureHeader& h) {
     DP_RETURN_IF_ERROR(validate_group("tokenizer", id.tokenizer, h.sanitised));
     DP_RETURN_IF_ERROR(validate_group("budget_seed", id.budget_seed, h.sanitised));
     DP_RETURN_IF_ERROR(validate_group("build", id.build, h.sanitised));
-    if (!is_digest_or_empty(id.chat_template.digest)) {
-        return broken("identity.template", "'" + id.chat_template.digest + "'", "a digest or nothing");
-    }
-    const std::string& thinking = id.chat_template.thinking;
-    if (!thinking.empty() && thinking != "on" && thinking != "off") {
-        return broken("identity.template.thinking", "'" + thinking + "'", "on, off or nothing");
-    }
+    DP_RETURN_IF_ERROR(validate_template(id.chat_template));
     for (const std::string* digest : {&id.prompt_digest, &id.settings_digest, &id.non_draft_input_digest}) {
         if (!is_hex64_digits(*digest)) return broken("identity", "'" + *digest + "'", "64 hex digits");
     }
@@ -123,7 +154,7 @@ Status validate_identity(const CaptureHeader& h) {
     if (const std::string expected = settings_digest(h.settings); id.settings_digest != expected) {
         return broken("identity.settings", id.settings_digest, expected);
     }
-    if (const std::string expected = non_draft_input_digest(id); id.non_draft_input_digest != expected) {
+    if (const std::string expected = non_draft_input_digest(h); id.non_draft_input_digest != expected) {
         return broken("identity.non_draft_input", id.non_draft_input_digest, expected);
     }
     return {};
@@ -256,7 +287,7 @@ void finish_identity(CaptureHeader& header) {
     }
     id.prompt_digest = prompt_group_digest(header.requests);
     id.settings_digest = settings_digest(header.settings);
-    id.non_draft_input_digest = non_draft_input_digest(id);
+    id.non_draft_input_digest = non_draft_input_digest(header);
 }
 
 Status validate_header(const CaptureHeader& h) {

@@ -114,12 +114,11 @@ bool looks_like_option(std::string_view word) {
 
 Status unknown_option(const Command& command, std::string_view word) {
     const std::string_view name = word.substr(0, word.find('='));
-    const Option* elsewhere = find_option(name.starts_with("--") ? name.substr(2) : name);
-    if (elsewhere != nullptr && name.starts_with("--")) {
-        std::vector<std::string_view> takers;
-        for (const Command* other : commands()) {
-            if ((other->bit & elsewhere->commands) != 0) takers.push_back(other->name);
-        }
+    std::vector<std::string_view> takers;
+    for (const Command* other : commands()) {
+        if (name.starts_with("--") && find_option(name.substr(2), other->bit) != nullptr) takers.push_back(other->name);
+    }
+    if (!takers.empty()) {
         return invalid_argument(fmt::format("{}: found {}, which is an option of {} only; {}", command.name, name,
                                             fmt::join(takers, ", "), see_help(command)));
     }
@@ -185,8 +184,8 @@ Result<Arguments> parse_arguments(const Command& command, std::span<const std::s
         if (word == "-h") word = "--help";
         const std::size_t equals = word.find('=');
         const Option* option =
-            word.starts_with("--") ? find_option(std::string_view(word).substr(2, equals - 2)) : nullptr;
-        if (option == nullptr || (option->commands & command.bit) == 0) return unknown_option(command, word);
+            word.starts_with("--") ? find_option(std::string_view(word).substr(2, equals - 2), command.bit) : nullptr;
+        if (option == nullptr) return unknown_option(command, word);
         if (!option->instead.empty()) {
             return not_in_this_version(command, fmt::format("--{}", option->name), option->instead);
         }
@@ -222,13 +221,13 @@ Result<Arguments> parse_arguments(const Command& command, std::span<const std::s
 }
 
 bool Arguments::given(std::string_view name) const {
-    assert(find_option(name) != nullptr && (find_option(name)->commands & command_->bit) != 0);
+    assert(find_option(name, command_->bit) != nullptr);
     return values_.find(name) != values_.end();
 }
 
 std::string Arguments::text(std::string_view name) const {
     if (given(name)) return values_.find(name)->second.back();
-    return std::string(find_option(name)->fallback);
+    return std::string(find_option(name, command_->bit)->fallback);
 }
 
 std::optional<std::int64_t> Arguments::number(std::string_view name) const {
@@ -243,7 +242,7 @@ double Arguments::decimal(std::string_view name) const { return parse_decimal(te
 
 std::vector<std::string> Arguments::all(std::string_view name) const {
     if (!given(name)) return {};
-    const Option* option = find_option(name);
+    const Option* option = find_option(name, command_->bit);
     if (option->kind != OptionKind::list) return values_.find(name)->second;
     std::vector<std::string> parts;
     for (const std::string_view part : split_choices(values_.find(name)->second.back())) parts.emplace_back(part);

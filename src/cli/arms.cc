@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/engine_options.h"
+#include "cli/models.h"
 #include "cli/prompt.h"
 #include "cli/version.h"
 
@@ -61,26 +62,34 @@ Status check_out(const std::filesystem::path& out, bool force) {
 
 Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     ArmPlan plan;
-    const bool injects = (find_option("inject")->commands & arguments.command().bit) != 0;
+    const bool injects = find_option("inject", arguments.command().bit) != nullptr;
     if (injects) {
         DP_ASSIGN_OR_RETURN(plan.settings.faults, parse_faults(arguments));
     }
     DP_ASSIGN_OR_RETURN(const PromptFile prompt, read_prompt_file(arguments));
-    DP_ASSIGN_OR_RETURN(plan.assembly, probe::load_assembly(arguments.text("target"), arguments.text("draft"), true));
+    DP_ASSIGN_OR_RETURN(plan.assembly, load_models(arguments, true, console));
     const TargetConfig& target = plan.assembly.models.target->config();
     DP_ASSIGN_OR_RETURN(plan.settings.engine, engine_settings(arguments, target, console));
-    plan.settings.engine.lanes = static_cast<int>(*arguments.number("lanes"));
+    DP_ASSIGN_OR_RETURN(plan.settings.sampling, sampling_settings(arguments));
+    DP_ASSIGN_OR_RETURN(const BudgetChoice budget,
+                        budget_choice(arguments, static_cast<std::size_t>(plan.assembly.models.draft->config().block)));
+    plan.settings.budget = budget.kind;
+    plan.settings.seed = budget.seed;
     plan.settings.level = static_cast<int>(*arguments.number("level"));
     plan.settings.digest_every = static_cast<std::size_t>(*arguments.number("digest-every"));
     plan.settings.restore_draft =
         arguments.text("restore-draft") == "rows" ? state::DraftRestore::rows : state::DraftRestore::exact;
     DP_ASSIGN_OR_RETURN(plan.settings.build_digest, build_digest());
 
-    DP_ASSIGN_OR_RETURN(plan.request.prompt, prompt_tokens(prompt, plan.assembly));
+    DP_ASSIGN_OR_RETURN(plan.request.prompt, prompt_tokens(prompt, plan.assembly, console));
+    plan.request.chat_template = prompt.chat_template;
     plan.request.cycles = static_cast<std::size_t>(*arguments.number("cycles"));
     DP_ASSIGN_OR_RETURN(plan.request.boundary,
                         page_boundary(*arguments.number("prefix-tokens"), plan.request.prompt.size(), console));
     DP_RETURN_IF_ERROR(probe::check_request(plan.assembly, plan.request));
+    for (const std::string& note : probe::assembly_notes(plan.assembly, plan.request.chat_template)) {
+        console.warning(note);
+    }
     console.note(fmt::format("{}: {}; prompt {} tokens, prefix {}", arguments.command().name,
                              engine_text(arguments, plan.settings.engine), plan.request.prompt.size(),
                              plan.request.boundary));

@@ -63,7 +63,9 @@ const Command kCaptureCommand = {
     .description =
         "Runs the request in the arm that --arm names and writes the capture directory --out. 'draftprobe compare' "
         "judges two of them; 'sha256sum -c SHA256SUMS' checks one.",
-    .exit_status = "0 the capture is complete\n2 usage error, or could not run; nothing is written",
+    .exit_status =
+        "0 the capture is complete\n2 usage error, or could not run; nothing is written\n"
+        "5 the draft is not what its selection.json lists; nothing is written",
     .examples =
         "draftprobe capture --arm fresh --target T --draft D --prompt main.c --prefix-tokens 512 --out fresh\n"
         "draftprobe capture --arm restored --target T --draft D --prompt main.c --prefix-tokens 512 --out restored\n"

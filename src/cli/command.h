@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "cli/options.h"
@@ -22,7 +23,7 @@ inline constexpr int kExitUndecided = 125;
 struct Command {
     CommandBit bit = kHelp;
     std::string_view name;         // "probe", "bench probe"
-    std::string_view positionals;  // names separated by spaces, "[NAME...]" when optional; "" for none
+    std::string_view positionals;  // names separated by spaces, "[NAME]" when optional, "NAME..." for one or more
     std::string_view brief;        // one line
     std::string_view description;  // paragraphs, separated by blank lines
     std::string_view exit_status;  // one line each
@@ -37,6 +38,7 @@ extern const Command kCaptureCommand;
 extern const Command kCompareCommand;
 extern const Command kInspectCommand;
 extern const Command kBenchProbeCommand;
+extern const Command kBudgetCalibrateCommand;
 extern const Command kVersionCommand;
 extern const Command kHelpCommand;
 
@@ -44,6 +46,9 @@ std::span<const Command* const> commands();
 
 // Null when there is none of this name.
 const Command* find_command(std::string_view name);
+
+// The commands of two words whose first is `group`, in the order of the help.
+std::vector<const Command*> commands_of_group(std::string_view group);
 
 // Commands of the contract that this version refuses, with what is there instead.
 struct RefusedCommand {

@@ -1,10 +1,7 @@
 #include "compare/compare.h"
 
-#include <fmt/format.h>
-
-#include <filesystem>
-
 #include "cli/arguments.h"
+#include "cli/capture_path.h"
 #include "cli/console.h"
 #include "cli/report_file.h"
 #include "report/report.h"
@@ -13,26 +10,13 @@ namespace draftprobe::cli {
 
 namespace {
 
-// A directory that does not even try to be a capture is the caller's mistake, not damage.
-Status check_is_capture(const std::filesystem::path& path) {
-    std::error_code error;
-    if (!std::filesystem::is_directory(path, error)) return {};  // the reader says it
-    for (const char* name : {"capture.json", "SHA256SUMS", "steps.jsonl", "steps.jsonl.zst"}) {
-        if (std::filesystem::exists(path / name, error)) return {};
-    }
-    const bool output = std::filesystem::exists(path / "control" / "capture.json", error);
-    return invalid_argument(
-        fmt::format("{}: found {}, expected a capture directory (capture.json, steps.jsonl, SHA256SUMS); {}",
-                    path.string(), output ? "the output of a probe" : "a directory without any file of a capture",
-                    output ? "compare its control/ and treated/" : "check the path"));
-}
-
 Result<int> run_compare(const Arguments& arguments, Console& console) {
     DP_RETURN_IF_ERROR(check_report_path(arguments, {}));
     const std::string& control = arguments.positionals()[0];
     const std::string& treated = arguments.positionals()[1];
-    DP_RETURN_IF_ERROR(check_is_capture(control));
-    DP_RETURN_IF_ERROR(check_is_capture(treated));
+    for (const std::string& path : {control, treated}) {
+        DP_RETURN_IF_ERROR(check_is_capture(path, "compare its control/ and treated/"));
+    }
     DP_ASSIGN_OR_RETURN(const Comparison comparison, compare_captures(control, treated, {arguments.all("treat")}));
     if (arguments.given("report")) DP_RETURN_IF_ERROR(write_report_page(arguments.text("report"), comparison));
     if (comparison.verdict == Verdict::corrupt) console.error(comparison.corruption);

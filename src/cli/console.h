@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,10 @@ public:
     void progress(std::string_view label, std::string_view phase, std::size_t done, std::size_t total);
     void clear_progress();
 
+    // What a command that fails from now on ends with, in place of kExitUsage.
+    void set_failure_exit(int exit) { failure_exit_ = exit; }
+    std::optional<int> failure_exit() const { return failure_exit_; }
+
     // Error: io, when stdout could not be written for a reason other than a closed pipe.
     const Status& output_status() const { return output_status_; }
 
@@ -39,6 +44,7 @@ private:
     bool closed_ = false;  // nobody reads stdout
     std::chrono::steady_clock::time_point last_progress_;
     Status output_status_;
+    std::optional<int> failure_exit_;
 };
 
 }  // namespace draftprobe::cli

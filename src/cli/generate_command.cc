@@ -8,6 +8,7 @@
 #include "cli/arguments.h"
 #include "cli/console.h"
 #include "cli/engine_options.h"
+#include "cli/models.h"
 #include "cli/prompt.h"
 #include "decode/batch.h"
 #include "decode/cycle_costs.h"
@@ -121,11 +122,11 @@ std::string generated_json(const Generated& generated, const std::string* text, 
 
 Result<int> run_generate(const Arguments& arguments, Console& console) {
     DP_ASSIGN_OR_RETURN(const PromptFile file, read_prompt_file(arguments));
-    DP_ASSIGN_OR_RETURN(const probe::Assembly assembly,
-                        probe::load_assembly(arguments.text("target"), arguments.text("draft"), false));
+    DP_ASSIGN_OR_RETURN(const probe::Assembly assembly, load_models(arguments, false, console));
+    for (const std::string& note : probe::assembly_notes(assembly, {})) console.warning(note);
     DP_ASSIGN_OR_RETURN(decode::EngineSettings settings,
                         engine_settings(arguments, assembly.models.target->config(), console));
-    DP_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, prompt_tokens(file, assembly));
+    DP_ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, prompt_tokens(file, assembly, console));
     const auto max_tokens = static_cast<std::size_t>(*arguments.number("max-tokens"));
     const bool drafted = assembly.models.draft != nullptr;
     DP_ASSIGN_OR_RETURN(const decode::SamplingSettings sampling, sampling_settings(arguments));
@@ -178,10 +179,11 @@ const Command kGenerateCommand = {
         "of the text. "
         "With --temperature the continuation is sampled, from the target's distribution whether drafted or not. "
         "A summary goes to standard error.",
-    .exit_status = "0 done\n2 usage error, or could not run",
+    .exit_status = "0 done\n2 usage error, or could not run\n5 the draft is not what its selection.json lists",
     .examples =
         "draftprobe generate --target T --prompt main.c\n"
-        "draftprobe generate --target T --draft D --prompt main.c --max-tokens 256",
+        "draftprobe generate --target T --draft D --prompt main.c --max-tokens 256\n"
+        "draftprobe generate --target T --draft D --chat chat.json --thinking off",
     .run = run_generate,
 };
 

@@ -67,7 +67,10 @@ std::vector<std::string> synopsis(const Command& command) {
     if (!command.positionals.empty()) items.emplace_back(command.positionals);
     for (const Option* option : served_options(command)) {
         if ((option->required_in & command.bit) != 0) items.push_back(option_usage(*option));
-        if (option->name == "prompt") items.emplace_back("(--prompt FILE | --prompt-ids FILE.json)");
+        if (option->name == "prompt") {
+            items.emplace_back(
+                "(--prompt FILE | --prompt-ids FILE.json | --chat FILE.json --thinking on|off [--effort NAME])");
+        }
     }
     items.emplace_back("[OPTION...]");
     return items;
@@ -132,10 +135,10 @@ std::string program_help() {
     std::string out = fmt::format("draftprobe {}\n\n", kVersion);
     out += wrapped(kProgramDescription, 0, 100);
     out += "\nUsage:\n  draftprobe COMMAND [OPTION...]\n\nCommands:\n";
-    for (const Command* command : commands()) out += fmt::format("  {:<13}{}\n", command->name, command->brief);
+    for (const Command* command : commands()) out += fmt::format("  {:<18}{}\n", command->name, command->brief);
     out += "\nRecognised, and refused in this version:\n";
     for (const RefusedCommand& command : refused_commands())
-        out += fmt::format("  {:<13}{}\n", command.name, command.brief);
+        out += fmt::format("  {:<18}{}\n", command.name, command.brief);
     out += "\n'draftprobe COMMAND --help' is complete. 'draftprobe help --man' prints the manual page.\n";
     return out;
 }

@@ -26,7 +26,8 @@ Result<int> run_help(const Arguments& arguments, Console& console) {
         console.out(program_help());
     } else {
         const std::string name = fmt::format("{}", fmt::join(arguments.positionals(), " "));
-        const Command* command = find_command(name == "bench" ? "bench probe" : name);
+        const Command* command = find_command(name);
+        if (const auto members = commands_of_group(name); !members.empty()) command = members.front();
         if (command == nullptr) {
             return invalid_argument(
                 fmt::format("help: no command {}; 'draftprobe help' lists them", quoted_excerpt(name)));

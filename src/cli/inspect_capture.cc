@@ -72,6 +72,10 @@ std::string capture_text(const std::filesystem::path& path, const CaptureReader&
         out += line("identity", fmt::format("{:<16}{}{}", group.name, group.digest,
                                             group.files == 0 ? "" : fmt::format("  ({} files)", group.files)));
     }
+    if (const TemplateIdentity& chat = header.identity.chat_template; !chat.digest.empty()) {
+        out += line("chat", fmt::format("thinking {}, {}", chat.thinking,
+                                        chat.effort.empty() ? "no effort" : "effort " + chat.effort));
+    }
     for (const Setting& setting : header.settings)
         out += line("setting", fmt::format("{} = {}", setting.field, setting.value));
     for (const Setting& setting : header.environment) {
@@ -173,6 +177,11 @@ std::string capture_json(const std::filesystem::path& path, const CaptureReader&
     json.key("identity").begin_object();
     for (const Group& group : groups_of(header.identity)) json.member(group.name, group.digest);
     json.end_object();
+    json.key("chat")
+        .begin_object()
+        .member("thinking", header.identity.chat_template.thinking)
+        .member("effort", header.identity.chat_template.effort)
+        .end_object();
     write_settings(json, "settings", header.settings);
     write_settings(json, "environment", header.environment);
     write_ledger(json, header);

@@ -97,10 +97,9 @@ std::string target_text(const std::filesystem::path& path, const TargetConfig& t
                 fmt::format("{} ({}), {} layout", target.model_type, target.moe ? "mixture of experts" : "dense",
                             checkpoint.layout() == CheckpointLayout::mlx ? "MLX" : "Hugging Face"));
     if (target.moe) {
-        out += line("experts",
-                    fmt::format("{}, {} a token, width {}, shared {}; mixtures of experts are not run in this version",
-                                target.moe->experts, target.moe->experts_per_token, target.moe->expert_intermediate,
-                                target.moe->shared_expert_intermediate));
+        out += line("experts", fmt::format("{}, {} per token, width {}, shared expert's width {}", target.moe->experts,
+                                           target.moe->experts_per_token, target.moe->expert_intermediate,
+                                           target.moe->shared_expert_intermediate));
     }
     out += line("shape",
                 fmt::format("hidden {}, {} layers ({} attention, {} delta), feed-forward {}, vocabulary {}{}",
@@ -182,8 +181,7 @@ std::uint64_t draft_row_bytes(const DraftConfig& draft) {
 std::string draft_text(const std::filesystem::path& path, const DraftConfig& draft, const Checkpoint& checkpoint) {
     const std::int64_t window = draft_window(draft);
     std::string out = line("draft", path.string());
-    out +=
-        line("architecture", draft.version == DraftVersion::dflash2 ? "DFlash2" : "DFlash v1");
+    out += line("architecture", draft.version == DraftVersion::dflash2 ? "DFlash2" : "DFlash v1");
     out += line("shape", fmt::format("hidden {}, {} layers, feed-forward {}, vocabulary {}", draft.hidden, draft.layers,
                                      draft.intermediate, draft.vocab));
     out += line("attention", fmt::format("{} query heads, {} KV heads, head dimension {}", draft.q_heads,

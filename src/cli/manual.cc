@@ -154,7 +154,7 @@ std::string bash_completion_script() {
            "    fi\n"
            "    case $previous in\n";
     for (const Option& option : option_table()) {
-        if (!option.instead.empty()) continue;
+        if (!option.instead.empty() || find_option(option.name) != &option) continue;
         if (option.kind == OptionKind::choice || option.kind == OptionKind::list) {
             std::string choices;
             for (const std::string_view choice : split_choices(option.value)) {

@@ -33,12 +33,26 @@ constexpr Option kOptions[] = {
          "plainly without it.",
      .commands = kModels,
      .required_in = kArms},
+    {.name = "require-manifest",
+     .kind = OptionKind::flag,
+     .brief = "refuse a draft without selection.json",
+     .details = "A selection.json is checked against the draft's complete files whenever there is one.",
+     .commands = kModels},
+    {.name = "no-digest-cache",
+     .kind = OptionKind::flag,
+     .brief = "hash every file now, and remember nothing",
+     .details = "Without it, digests of files of 64 MiB and more are kept in $DRAFTPROBE_CACHE, "
+                "$XDG_CACHE_HOME/draftprobe or ~/.cache/draftprobe, by device, inode, size and times of change; a "
+                "capture says when one was used.",
+     .commands = kModels},
     // Request.
     {.name = "prompt",
      .kind = OptionKind::text,
      .value = "FILE",
      .brief = "prompt as UTF-8 text, tokenised with the target's tokenizer.json",
-     .details = "At most 8 MiB. Nothing is added around the text. Give either --prompt or --prompt-ids.",
+     .details =
+         "At most 8 MiB. Nothing is added around the text; spellings of special tokens in it become the tokens. Give "
+         "exactly one of --prompt, --prompt-ids and --chat.",
      .commands = kModels},
     {.name = "prompt-ids",
      .kind = OptionKind::text,
@@ -49,21 +63,26 @@ constexpr Option kOptions[] = {
     {.name = "chat",
      .kind = OptionKind::text,
      .value = "FILE.json",
-     .brief = "prompt as chat messages",
-     .commands = kFull,
-     .instead = "--prompt FILE, --prompt-ids FILE.json"},
+     .brief = "prompt as chat messages: a JSON array of {\"role\", \"content\"}, or {\"messages\": [...]}",
+     .details =
+         "At most 8 MiB. Text messages of system (first only), user and assistant, the last by the user; no tools, no "
+         "images. The built-in template renders Qwen's ChatML; a template that the target ships is not executed. "
+         "Special tokens spelled in messages stay text. For another rendering give the rendered text with --prompt.",
+     .commands = kModels},
     {.name = "thinking",
-     .kind = OptionKind::text,
+     .kind = OptionKind::choice,
      .value = "on|off",
-     .brief = "thinking mode of a chat prompt",
-     .commands = kFull,
-     .instead = "prompts without a chat template (--prompt, --prompt-ids)"},
+     .brief = "thinking mode of a chat prompt; must be given with --chat, and only then",
+     .details = "on opens the answer with <think>, off with an empty <think></think>.",
+     .commands = kModels},
     {.name = "effort",
      .kind = OptionKind::text,
      .value = "NAME",
      .brief = "reasoning effort of a chat prompt",
-     .commands = kFull,
-     .instead = "prompts without a chat template (--prompt, --prompt-ids)"},
+     .details =
+         "1 to 32 of a-z, 0-9, '_' and '-'. With thinking on, \"Reasoning effort is set to NAME.\" starts the system "
+         "message; with thinking off it reaches no text.",
+     .commands = kModels},
     {.name = "prefix-tokens",
      .kind = OptionKind::number,
      .value = "N",
@@ -82,7 +101,8 @@ constexpr Option kOptions[] = {
      .max = 1'000'000,
      .fallback = "16",
      .brief = "decode cycles after the prompt",
-     .details = "Fewer are run when a stop token ends the request.",
+     .details = "Fewer are run when a stop token ends the request: eos_token_id of generation_config.json, else of "
+                "config.json. tokenizer_config.json has no say.",
      .commands = kArms},
     {.name = "max-tokens",
      .kind = OptionKind::number,
@@ -304,7 +324,8 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::text,
      .value = "FIELD",
      .brief = "a declared treatment: this identity group or setting may differ",
-     .details = "For example kv_format, settings.kv_format or identity.draft.",
+     .details = "For example kv_format, settings.kv_format or identity.draft. draft also covers what is read from the "
+                "draft: draft.* settings, window, block and candidates.",
      .commands = kCompare,
      .repeatable = true},
     {.name = "bisect",
@@ -345,6 +366,37 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::flag,
      .brief = "print exactly one JSON object on stdout instead of text",
      .commands = kAnyCommand & ~kHelp},
+    // Calibration.
+    {.name = "costs",
+     .kind = OptionKind::text,
+     .value = "FILE.json",
+     .brief = "what a cycle costs by rows verified: a JSON array of one positive number per row count, 1 to the block",
+     .details = "Any unit, as only ratios decide; measured tables are in seconds. At most 64 KiB.",
+     .commands = kBudgetCalibrate,
+     .required_in = kBudgetCalibrate},
+    {.name = "lanes",
+     .kind = OptionKind::number,
+     .value = "N",
+     .min = 1,
+     .max = 64,
+     .fallback = "1",
+     .brief = "lanes in the batch that the costs were measured with",
+     .commands = kBudgetCalibrate},
+    {.name = "after-restore",
+     .kind = OptionKind::flag,
+     .brief = "calibrate from restored arms alone",
+     .details = "Without it restored arms are refused: whether a restore changes acceptance is the question.",
+     .commands = kBudgetCalibrate},
+    {.name = "out",
+     .kind = OptionKind::text,
+     .value = "SEED.json",
+     .brief = "seed file to create, complete or not at all",
+     .commands = kBudgetCalibrate,
+     .required_in = kBudgetCalibrate},
+    {.name = "force",
+     .kind = OptionKind::flag,
+     .brief = "replace a seed file of that name",
+     .commands = kBudgetCalibrate},
     // Help.
     {.name = "man", .kind = OptionKind::flag, .brief = "print the manual page in man(7) format", .commands = kHelp},
     {.name = "markdown", .kind = OptionKind::flag, .brief = "print docs/cli.md", .commands = kHelp},
@@ -363,9 +415,9 @@ constexpr Option kOptions[] = {
 
 std::span<const Option> option_table() { return kOptions; }
 
-const Option* find_option(std::string_view name) {
-    const auto* found =
-        std::find_if(std::begin(kOptions), std::end(kOptions), [&](const Option& o) { return o.name == name; });
+const Option* find_option(std::string_view name, unsigned commands) {
+    const auto* found = std::find_if(std::begin(kOptions), std::end(kOptions),
+                                     [&](const Option& o) { return o.name == name && (o.commands & commands) != 0; });
     return found == std::end(kOptions) ? nullptr : found;
 }
 

@@ -20,7 +20,8 @@ enum CommandBit : unsigned {
     kBenchProbe = 1u << 5,
     kVersionBit = 1u << 6,
     kHelp = 1u << 7,
-    kAnyCommand = (1u << 8) - 1,
+    kBudgetCalibrate = 1u << 8,
+    kAnyCommand = (1u << 9) - 1,
 };
 
 enum class OptionKind {
@@ -54,8 +55,9 @@ struct Option {
 
 std::span<const Option> option_table();
 
-// Null when no command has it.
-const Option* find_option(std::string_view name);
+// One row per name and set of commands: commands may spell different things alike (--out names a directory or a file).
+// The row that one of `commands` takes; null when none of them has it.
+const Option* find_option(std::string_view name, unsigned commands = kAnyCommand);
 
 // Parts of a '|'-separated list of spellings.
 std::vector<std::string_view> split_choices(std::string_view choices);

@@ -4,7 +4,7 @@
 
 #include <bit>
 #include <fstream>
-#include <set>
+#include <map>
 #include <sstream>
 
 #include "cli/arguments.h"
@@ -22,12 +22,23 @@ bool kebab(std::string_view name) {
     return name.find("--") == std::string_view::npos;
 }
 
-TEST(option_table, has_each_name_once_in_kebab_case) {
-    std::set<std::string_view> names;
+TEST(option_table, has_each_name_once_per_command_in_kebab_case) {
+    std::map<std::string_view, unsigned> commands;
     for (const Option& option : option_table()) {
         EXPECT_TRUE(kebab(option.name)) << option.name;
-        EXPECT_TRUE(names.insert(option.name).second) << option.name;
+        EXPECT_EQ(commands[option.name] & option.commands, 0u) << option.name;
+        commands[option.name] |= option.commands;
     }
+}
+
+TEST(option_table, finds_the_row_of_the_command) {
+    EXPECT_EQ(find_option("out", kProbe)->value, "DIR");
+    EXPECT_EQ(find_option("out", kBudgetCalibrate)->value, "SEED.json");
+    EXPECT_EQ(find_option("out", kHelp), nullptr);
+    EXPECT_EQ(
+        parse_arguments(*find_command("budget calibrate"), std::vector<std::string>{"c", "--out", "s", "--costs", "f"})
+            ->number("lanes"),
+        1);
 }
 
 TEST(option_table, documents_each_option) {
@@ -85,12 +96,10 @@ TEST(option_table, knows_every_spelling_of_the_contract) {
           "tier",          "controls",    "factors", "lockstep",   "minimize", "sweep",         "plan",
           "inject",        "list-faults", "bisect",  "lanes",      "threads",  "device",        "level",
           "out",           "report",      "json",    "force"}) {
-        const Option* option = find_option(name);
-        ASSERT_NE(option, nullptr) << name;
-        EXPECT_NE(option->commands & kProbe, 0u) << name;
+        EXPECT_NE(find_option(name, kProbe), nullptr) << name;
     }
-    EXPECT_NE(find_option("arm")->commands & kCapture, 0u);
-    EXPECT_NE(find_option("treat")->commands & kCompare, 0u);
+    EXPECT_NE(find_option("arm", kCapture), nullptr);
+    EXPECT_NE(find_option("treat", kCompare), nullptr);
 }
 
 TEST(help, names_every_option_of_the_command) {
@@ -139,6 +148,17 @@ TEST(arguments, give_defaults) {
     EXPECT_EQ(arguments->text("kv"), "bf16");
     EXPECT_EQ(arguments->text("numerics"), "");
     EXPECT_EQ(arguments->number("threads"), std::nullopt);
+}
+
+TEST(arguments, take_any_number_of_repeated_positionals) {
+    const auto words = [](std::vector<std::string> names) {
+        for (const char* word : {"--costs", "c", "--out", "s"}) names.push_back(word);
+        return names;
+    };
+    EXPECT_FALSE(parse("budget calibrate", words({})).ok());
+    EXPECT_EQ(parse("budget calibrate", words({"a"}))->positionals().size(), 1u);
+    EXPECT_EQ(parse("budget calibrate", words({"a", "b", "c"}))->positionals().size(), 3u);
+    EXPECT_FALSE(parse("inspect", {"a", "b"}).ok());
 }
 
 TEST(arguments, distinguish_bisect_from_its_values) {

@@ -1,33 +1,43 @@
-// Prompts from files: UTF-8 text, or token ids as JSON.
+// Prompts from files: UTF-8 text, token ids as JSON, or chat messages as JSON.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "capture/capture.h"
 #include "cli/arguments.h"
+#include "cli/console.h"
 #include "probe/assembly.h"
+#include "text/chat.h"
 
 namespace draftprobe::cli {
 
 inline constexpr std::uint64_t kMaxPromptBytes = 64u << 20;  // ids
-// Text: far above what any served position limit takes, and little enough that tokenising it takes seconds.
+// Text, and chats as files: far above what any served position limit takes, and little enough that tokenising it takes
+// seconds.
 inline constexpr std::uint64_t kMaxPromptTextBytes = 8u << 20;
 
-// A prompt file as read, before the model is known. Exactly one of text and ids is meant.
+enum class PromptKind { text, ids, chat };
+
+// A prompt file as read, before the model is known; the member of its kind is filled.
 struct PromptFile {
     std::string path;
-    bool is_text = false;
+    PromptKind kind = PromptKind::text;
     std::string text;
     std::vector<TokenId> ids;
+    RenderedChat chat;
+    TemplateIdentity chat_template;  // of a chat, complete
 };
 
-// Reads the file of --prompt or --prompt-ids. Errors: invalid_argument (neither or both given, an empty prompt),
-// not_found, io, exhausted (above kMaxPromptBytes), corrupt (JSON that is not a list of ids).
+// Reads the file of --prompt, --prompt-ids or --chat. Errors: invalid_argument (not exactly one of them; --chat without
+// --thinking; --thinking or --effort without --chat; an empty prompt), not_found, io, exhausted (above the limits),
+// corrupt (JSON that is not a list of ids), and those of parse_chat.
 Result<PromptFile> read_prompt_file(const Arguments& arguments);
 
-// Token ids of the prompt, all within the target's vocabulary. Errors: invalid_argument, unsupported, and those of
-// Tokenizer::encode.
-Result<std::vector<TokenId>> prompt_tokens(const PromptFile& file, const probe::Assembly& assembly);
+// Token ids of the prompt, all within the target's vocabulary. Of a chat it says on stderr which template is used, and
+// warns of what the target's files suggest otherwise. Errors: invalid_argument, unsupported, and those of
+// Tokenizer::encode and encode_chat.
+Result<std::vector<TokenId>> prompt_tokens(const PromptFile& file, const probe::Assembly& assembly, Console& console);
 
 }  // namespace draftprobe::cli

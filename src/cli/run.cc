@@ -32,12 +32,17 @@ Result<Found> choose_command(std::span<const std::string> words) {
     if (first == "--help" || first == "-h") return Found{&kHelpCommand, 1};
     if (first == "--version" || first == "-V") return Found{&kVersionCommand, 1};
     if (const Command* command = find_command(first)) return Found{command, 1};
-    if (first == "bench") {
+    if (const auto members = commands_of_group(first); !members.empty()) {
         const std::string second = words.size() > 1 ? words[1] : "";
-        if (const Command* command = find_command("bench " + second)) return Found{command, 2};
-        if (second == "--help" || second == "-h") return Found{&kBenchProbeCommand, 1};
-        return invalid_argument(fmt::format("bench: found {}, expected 'probe'; see 'draftprobe bench probe --help'",
-                                            second.empty() ? "nothing" : quoted_excerpt(second)));
+        if (const Command* command = find_command(first + " " + second)) return Found{command, 2};
+        if (second == "--help" || second == "-h") return Found{members.front(), 1};
+        std::string expected;
+        for (const Command* member : members) {
+            expected += fmt::format("{}'{}'", expected.empty() ? "" : " or ", member->name.substr(first.size() + 1));
+        }
+        return invalid_argument(fmt::format("{}: found {}, expected {}; see 'draftprobe {} --help'", first,
+                                            second.empty() ? "nothing" : quoted_excerpt(second), expected,
+                                            members.front()->name));
     }
     std::string served;
     std::vector<std::string_view> names;
@@ -89,12 +94,13 @@ void remove_partial_output_on_signals() {
 
 int run(const std::vector<std::string>& words) {
     Console console;
-    const int failed = asks_for_bisect(words) ? kExitUndecided : kExitUsage;
+    const bool bisect = asks_for_bisect(words);
+    const int failed = bisect ? kExitUndecided : kExitUsage;
     try {
         const Result<int> done = dispatch(words, console);
         if (!done.ok()) {
             console.error(done.status().message());
-            return failed;
+            return bisect ? failed : console.failure_exit().value_or(failed);
         }
         if (!console.output_status().ok()) {
             console.error(console.output_status().message());

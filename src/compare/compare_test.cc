@@ -380,7 +380,7 @@ TEST_F(Compare, InterleavedLanesPairByRequest) {
 TEST_F(Compare, AllMismatchesAreListed) {
     treated_.header.identity.target = fixture::group("other weights");
     treated_.header.identity.draft = fixture::group("other draft");
-    treated_.header.identity.chat_template.thinking = "on";
+    treated_.header.identity.chat_template = {fixture::digest_of("template"), "on", "", ""};
     treated_.header.settings[0].value = "int8";
     treated_.header.settings.push_back({"extra", "1"});
     treated_.header.timing_confounded = true;
@@ -404,6 +404,35 @@ TEST_F(Compare, OtherPromptsAreNotComparableAndNotQuoted) {
     EXPECT_THAT(c.refusals[0].treated, HasSubstr("256 tokens"));
 }
 
+TEST_F(Compare, ThinkingEffortAndTemplateAreIdentity) {
+    const TemplateIdentity control = {fixture::digest_of("template"), "on", "low", fixture::digest_of("text")};
+    std::string tail = control.digest;
+    tail.back() = tail.back() == '0' ? '1' : '0';  // beyond what a report shows
+    const TemplateIdentity others[] = {{control.digest, "off", "low", control.rendered_digest},
+                                       {control.digest, "on", "", control.rendered_digest},
+                                       {tail, "on", "low", control.rendered_digest},
+                                       {}};
+    control_.header.identity.chat_template = treated_.header.identity.chat_template = control;
+    EXPECT_EQ(run(control_, treated_).verdict, Verdict::same);
+    for (const TemplateIdentity& other : others) {
+        treated_.header.identity.chat_template = other;
+        const Comparison c = run(control_, treated_);
+        EXPECT_EQ(c.verdict, Verdict::not_comparable);
+        ASSERT_FALSE(c.refusals.empty());
+        EXPECT_EQ(c.refusals[0].field, "identity.template");
+        EXPECT_THAT(c.refusals[0].control, HasSubstr("thinking=on effort=low"));
+    }
+    // Another text is another prompt, even when its ids are the same; no digest of it is shown.
+    treated_.header.identity.chat_template = control;
+    treated_.header.identity.chat_template.rendered_digest = fixture::digest_of("another text");
+    const Comparison c = run(control_, treated_);
+    EXPECT_EQ(c.verdict, Verdict::not_comparable);
+    ASSERT_EQ(c.refusals.size(), 1u);
+    EXPECT_EQ(c.refusals[0].field, "identity.prompt");
+    EXPECT_THAT(c.refusals[0].treated, testing::Not(HasSubstr(fixture::digest_of("another text").substr(0, 8))));
+    EXPECT_EQ(run(control_, treated_, {{"prompt"}}).verdict, Verdict::same);
+}
+
 TEST_F(Compare, DeclaredTreatmentIsAllowed) {
     treated_.header.settings[0].value = "int8";
     EXPECT_EQ(run(control_, treated_).verdict, Verdict::not_comparable);
@@ -411,6 +440,36 @@ TEST_F(Compare, DeclaredTreatmentIsAllowed) {
     EXPECT_EQ(c.verdict, Verdict::same);
     EXPECT_THAT(c.declared, testing::ElementsAre("settings.kv_format"));
     EXPECT_EQ(run(control_, treated_, {{"numerics"}}).verdict, Verdict::not_comparable);
+}
+
+TEST_F(Compare, ADeclaredDraftCoversWhatIsReadFromIt) {
+    fixture::Options options;
+    options.window = 96;
+    treated_ = fixture::make_arm(Arm::restored, options);
+    treated_.header.settings = control_.header.settings;
+    control_.header.settings.push_back({"draft.window", "128"});
+    treated_.header.settings.push_back({"draft.window", "96"});
+    treated_.header.settings.push_back({"draft.extra", "1"});
+    treated_.header.identity.draft = fixture::group("other draft");
+    treated_.shape.block = 9;
+    for (StepRecord& step : treated_.steps) step.drafted_cut = CutReason::budget;
+    for (auto& rows : treated_.draft_hidden) rows.resize(rows.size() + fixture::kHidden);
+    const Comparison undeclared = run(control_, treated_);
+    EXPECT_EQ(undeclared.verdict, Verdict::not_comparable);
+    std::vector<std::string> fields;
+    for (const Refusal& refusal : undeclared.refusals) fields.push_back(refusal.field);
+    const std::vector<std::string> expected = {"identity.draft", "settings.draft.window", "settings.draft.extra",
+                                               "request.window", "capture.block"};
+    EXPECT_EQ(fields, expected);
+    for (const char* treatment : {"draft", "identity.draft"}) {
+        const Comparison declared = run(control_, treated_, {{treatment}});
+        EXPECT_THAT(declared.refusals, IsEmpty()) << treatment;
+        EXPECT_EQ(declared.verdict, Verdict::changed) << declared.why;  // another exposure
+        EXPECT_THAT(declared.declared, testing::UnorderedElementsAreArray(expected));
+    }
+    // A draft does not cover how the run was set up.
+    treated_.header.settings[0].value = "int8";
+    EXPECT_EQ(run(control_, treated_, {{"draft"}}).verdict, Verdict::not_comparable);
 }
 
 // ---------------------------------------------------------------------------------------------------------------

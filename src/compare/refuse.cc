@@ -10,6 +10,20 @@ namespace {
 
 std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
 
+std::string template_text(const TemplateIdentity& t) {
+    return fmt::format("{} thinking={} effort={}", shown(t.digest), t.thinking.empty() ? "none" : t.thinking,
+                       t.effort.empty() ? "none" : t.effort);
+}
+
+bool names_draft(std::string_view treatment) { return treatment == "draft" || treatment == "identity.draft"; }
+
+// Fields whose values are the draft's own: another draft may change them, and is declared once for all of them.
+bool follows_draft(std::string_view full_field) {
+    constexpr std::string_view kSettings = "settings.";
+    if (full_field.starts_with(kSettings)) return is_draft_setting(full_field.substr(kSettings.size()));
+    return full_field == "request.window" || full_field == "capture.block" || full_field == "capture.candidates";
+}
+
 class Collector {
 public:
     Collector(Comparability& out, const std::vector<std::string>& treat) : out_(out), treat_(treat) {}
@@ -23,6 +37,11 @@ public:
     // Digests are compared whole and shown short.
     void compare_digests(std::string_view field, const std::string& control, const std::string& treated) {
         add("identity", field, control == treated, shown(control), shown(treated));
+    }
+
+    void compare_templates(const TemplateIdentity& c, const TemplateIdentity& t) {
+        const bool equal = c.digest == t.digest && c.thinking == t.thinking && c.effort == t.effort;
+        add("identity", "template", equal, template_text(c), template_text(t));
     }
 
     // Treatments that no compared field is named like. `others`: names that are declared without being compared here.
@@ -39,8 +58,9 @@ private:
         known_.emplace(field);
         known_.insert(full);
         if (equal) return;
-        const bool covered = std::any_of(treat_.begin(), treat_.end(),
-                                         [&](const std::string& name) { return name == field || name == full; });
+        const bool covered = std::any_of(treat_.begin(), treat_.end(), [&](const std::string& name) {
+            return name == field || name == full || (names_draft(name) && follows_draft(full));
+        });
         if (covered) {
             out_.declared.push_back(full);
         } else {
@@ -53,14 +73,13 @@ private:
     std::set<std::string> known_;
 };
 
-std::string template_text(const TemplateIdentity& t) {
-    return fmt::format("{} thinking={} effort={}", shown(t.digest), t.thinking.empty() ? "none" : t.thinking,
-                       t.effort.empty() ? "none" : t.effort);
-}
-
-// Prompt digests would tie a report to its prompt: lengths stand for them.
+// Prompt digests would tie a report to its prompt: lengths stand for them. A chat's rendered text is the prompt in
+// another form, and so belongs to it: two texts may give the same ids.
 void compare_prompts(Collector& collect, const CaptureHeader& control, const CaptureHeader& treated) {
-    if (control.identity.prompt_digest == treated.identity.prompt_digest) return;
+    if (control.identity.prompt_digest == treated.identity.prompt_digest &&
+        control.identity.chat_template.rendered_digest == treated.identity.chat_template.rendered_digest) {
+        return;
+    }
     const auto text = [](const CaptureHeader& h, std::string_view which) {
         Position tokens = 0;
         for (const CapturedRequest& r : h.requests) tokens += r.prompt_length;
@@ -110,7 +129,7 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
     collect.compare_digests("target", c.target.digest, t.target.digest);
     collect.compare_digests("draft", c.draft.digest, t.draft.digest);
     collect.compare_digests("tokenizer", c.tokenizer.digest, t.tokenizer.digest);
-    collect.compare("identity", "template", template_text(c.chat_template), template_text(t.chat_template));
+    collect.compare_templates(c.chat_template, t.chat_template);
     compare_prompts(collect, control, treated);
     collect.compare_digests("budget_seed", c.budget_seed.digest, t.budget_seed.digest);
     compare_settings(collect, control, treated);

@@ -1,4 +1,4 @@
-// What makes two captures not comparable. Inside compare/ only.
+// What makes two captures not comparable, or not parts of one calibration. For compare/ and replay/.
 #pragma once
 
 #include <string>

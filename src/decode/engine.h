@@ -91,6 +91,9 @@ public:
     }
     // For a lane whose state was put there by a restore.
     void set_request(int id, Request request) { requests_[index(id)] = {std::move(request), 0}; }
+    void set_controller(int id, std::optional<budget::Controller> controller) {
+        requests_[index(id)].request.controller = std::move(controller);
+    }
     // Null when every row is verified.
     const budget::Controller* controller(int id) const {
         const auto& controller = requests_[index(id)].request.controller;

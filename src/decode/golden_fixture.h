@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,20 +20,27 @@ inline std::string golden_dir(const std::string& name) {
     return std::string(DRAFTPROBE_SOURCE_DIR) + "/tests/golden/" + name;
 }
 
-inline std::shared_ptr<const model::TargetModel> load_golden_target(const std::string& name) {
-    auto config = read_target_config(golden_dir(name));
+inline std::shared_ptr<const model::TargetModel> load_target(const std::filesystem::path& dir) {
+    auto config = read_target_config(dir);
     EXPECT_TRUE(config.ok()) << config.status().message();
-    auto checkpoint = Checkpoint::open(golden_dir(name));
+    auto checkpoint = Checkpoint::open(dir);
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
     auto model = model::TargetModel::load(checkpoint.value(), config.value());
     EXPECT_TRUE(model.ok()) << model.status().message();
     return model.value();
 }
 
+inline std::shared_ptr<const model::TargetModel> load_golden_target(const std::string& name) {
+    return load_target(golden_dir(name));
+}
+
+// With another target than the one it was made for, the draft's stated target depth is dropped.
 inline std::shared_ptr<const model::DraftModel> load_golden_draft(
-    const std::string& name, model::DraftPrecision precision = model::DraftPrecision::stored) {
+    const std::string& name, model::DraftPrecision precision = model::DraftPrecision::stored,
+    bool other_target = false) {
     auto config = read_draft_config(golden_dir(name));
     EXPECT_TRUE(config.ok()) << config.status().message();
+    if (other_target) config.value().target_layers = 0;
     auto checkpoint = Checkpoint::open(golden_dir(name));
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
     auto model = model::DraftModel::load(checkpoint.value(), config.value(), precision);

@@ -36,6 +36,9 @@ const Mode kModes[] = {
      model::DraftPrecision::affine4},
     {"v1_mixed_affine4_i8dot_mlx4", "target-r2-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::bf16,
      "draft-v1-mixed", model::DraftPrecision::affine4},
+    {"f32_experts_bf16_weights", "moe-hf", numerics::NumericsClass::f32, state::KvFormat::bf16},
+    {"f32_experts_mlx4", "moe-mlx4", numerics::NumericsClass::f32, state::KvFormat::bf16},
+    {"i8dot_experts_mlx4_int8_kv", "moe-mlx4", numerics::NumericsClass::i8dot, state::KvFormat::int8},
 };
 
 using StateDigests = std::map<std::string, std::string>;
@@ -73,8 +76,10 @@ std::string proposal_bits(ProductionEngine& engine, int id) {
 
 class Invariant : public ::testing::TestWithParam<Mode> {
 protected:
-    Invariant() : stages_(GetParam().target), prompt_(stages_.ids("input_ids")) {
-        models_ = {load_golden_target(GetParam().target), load_golden_draft(GetParam().draft, GetParam().precision)};
+    // One prompt for all targets: they share the vocabulary.
+    Invariant() : prompt_(Stages("target-r2").ids("input_ids")) {
+        const auto target = load_golden_target(GetParam().target);
+        models_ = {target, load_golden_draft(GetParam().draft, GetParam().precision, target->config().moe.has_value())};
     }
 
     std::size_t block() const { return static_cast<std::size_t>(models_.draft->config().block); }
@@ -121,7 +126,6 @@ protected:
                                });
     }
 
-    Stages stages_;
     std::vector<TokenId> prompt_;
     ModelPair models_;
 };
@@ -427,6 +431,42 @@ TEST_P(Invariant, StopAndLimitCutAfterAcceptance) {
     EXPECT_EQ(cut.value()[0].emitted.size(), 4u);
     EXPECT_EQ(cut.value()[0].cut, Cut::limit);
     EXPECT_EQ(digests(limited->lane(0)), reference.states[4]);
+}
+
+// Stops and limits at every place of a cycle's emitted tokens: in the middle, at the end, and both at once.
+TEST_P(Invariant, EveryCutRetainsWhatItEmits) {
+    const PlainRun reference = plain(10);
+    const int lanes[] = {0};
+    for (const std::size_t accepted : {0u, 3u, 7u}) {
+        ScriptedDrafter drafter = scripted(reference, prompt_.size(), accepted);
+        for (const std::size_t at : {1u, 3u, 4u, 8u}) {
+            const TokenId stop = reference.tokens[at];
+            std::size_t stop_at = 100;  // tokens emitted up to the first stop token
+            for (std::size_t j = accepted + 1; j >= 1; --j) {
+                if (reference.tokens[j] == stop) stop_at = j;
+            }
+            for (const std::size_t room : {1u, 3u, 4u, 8u, 20u}) {
+                SCOPED_TRACE(testing::Message()
+                             << "accepted " << accepted << ", stop " << stop_at << ", room " << room);
+                auto e = engine();
+                e->begin_request(0, {room + 1, {stop}});  // the anchor of the prefill is the first token
+                ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+                auto results = e->cycle(lanes, drafter, 8);
+                ASSERT_TRUE(results.ok());
+                const CycleResult& result = results.value()[0];
+                const std::size_t count = std::min({accepted + 1, stop_at, room});
+                const Cut cut = count == accepted + 1 ? Cut::none : count == stop_at ? Cut::stop : Cut::limit;
+                EXPECT_EQ(result.accepted, accepted);
+                EXPECT_EQ(result.emitted,
+                          std::vector<TokenId>(reference.tokens.begin() + 1,
+                                               reference.tokens.begin() + 1 + static_cast<std::ptrdiff_t>(count)));
+                EXPECT_EQ(result.retained, count);
+                EXPECT_EQ(result.cut, cut);
+                EXPECT_EQ(result.finished, stop_at == count || room == count);
+                EXPECT_EQ(digests(e->lane(0)), reference.states[count]);
+            }
+        }
+    }
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 // no error accumulates, with stored formats set to float32. Bound: relative L2 at most 1e-5.
 #include <gmock/gmock.h>
 
+#include <map>
+
+#include "decode/feed_forward.h"
 #include "decode/golden_fixture.h"
 
 namespace draftprobe::decode {
@@ -112,12 +115,49 @@ TEST_P(TargetParity, GreedyContinuationEqualsTheReference) {
     EXPECT_EQ(found, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, TargetParity, ::testing::Values("target-r2", "target-r3", "target-r2-mlx4"),
+INSTANTIATE_TEST_SUITE_P(Golden, TargetParity,
+                         ::testing::Values("target-r2", "target-r3", "target-r2-mlx4", "moe-hf", "moe-mlx4"),
                          [](const auto& param_info) {
                              std::string name = param_info.param;
                              std::replace(name.begin(), name.end(), '-', '_');
                              return name;
                          });
+
+// The reference's own router logits give its experts and weights; it lists experts by weight, we by id.
+class RouterParity : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(RouterParity, ExpertsAndWeightsEqualTheReference) {
+    const Stages stages(GetParam());
+    const auto model = load_golden_target(GetParam());
+    const auto experts = static_cast<std::size_t>(model->config().moe->experts);
+    const auto k = static_cast<std::size_t>(model->config().moe->experts_per_token);
+    for (std::size_t layer = 0; layer < model->layers().size(); ++layer) {
+        const std::string prefix = "layers." + std::to_string(layer) + ".router_";
+        const std::vector<float> logits = stages.floats(prefix + "logits");
+        const std::vector<TokenId> ids = stages.ids(prefix + "experts");
+        const std::vector<float> weights = stages.floats(prefix + "weights");
+        std::vector<float> expected;
+        std::vector<float> found;
+        for (std::size_t row = 0; row < ids.size() / k; ++row) {
+            std::map<std::uint32_t, float> by_id;
+            for (std::size_t i = row * k; i < (row + 1) * k; ++i) by_id[ids[i]] = weights[i];
+            std::vector<std::uint32_t> ours(k);
+            std::vector<float> shares(k);
+            route(std::span(logits).subspan(row * experts, experts), ours, shares);
+            std::vector<std::uint32_t> reference;
+            for (const auto& [id, weight] : by_id) {
+                reference.push_back(id);
+                expected.push_back(weight);
+            }
+            ASSERT_EQ(ours, reference) << "layer " << layer << ", row " << row;
+            found.insert(found.end(), shares.begin(), shares.end());
+        }
+        expect_close(found, expected, prefix + "weights", 1e-6);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, RouterParity, ::testing::Values("moe-hf", "moe-mlx4"),
+                         [](const auto& param_info) { return std::string(param_info.param).substr(4); });
 
 // With the formats that are served, one stage moves by its own rounding only; relative L2 of a layer's output (residual
 // stream included) on the reference's inputs. Where the bounds come from:

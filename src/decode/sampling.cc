@@ -62,6 +62,12 @@ std::size_t top_p_count(std::span<const double> terms, float top_p) {
 
 bool SamplingSettings::greedy() const { return !(temperature >= kGreedyTemperature); }
 
+std::string sampling_text(const SamplingSettings& settings) {
+    if (settings.greedy()) return "greedy";
+    return fmt::format("temperature={},top_k={},top_p={},min_p={},seed={}", settings.temperature, settings.top_k,
+                       settings.top_p, settings.min_p, settings.seed);
+}
+
 Status check_sampling(const SamplingSettings& settings) {
     const auto refuse = [](std::string_view name, double found, std::string_view expected) {
         return invalid_argument(fmt::format("sampling: {} is {}, expected {}", name, found, expected));

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -34,6 +35,9 @@ struct SamplingSettings {
 };
 // Softmax at a temperature below this is a point mass for any float32 logits worth sampling from.
 inline constexpr float kGreedyTemperature = 1e-5f;
+
+// "greedy", or "temperature=0.8,top_k=20,top_p=0.95,min_p=0,seed=7": the effective setting of a capture.
+std::string sampling_text(const SamplingSettings& settings);
 
 // invalid_argument naming the setting, what was found and what is expected.
 Status check_sampling(const SamplingSettings& settings);

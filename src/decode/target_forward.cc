@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "decode/feed_forward.h"
 #include "decode/scratch.h"
 #include "numerics/scalar_math.h"
 
@@ -14,7 +15,6 @@ namespace draftprobe::decode {
 
 using model::AttentionMixer;
 using model::DeltaMixer;
-using model::DenseFfn;
 using numerics::ConstRows;
 using numerics::Rows;
 using state::Lane;
@@ -86,17 +86,6 @@ void TargetForward::final_norm(ConstRows hidden, Rows out) const {
 }
 
 void TargetForward::logits(ConstRows normed, Rows out) const { compute_.matmul(model_.head(), normed, out); }
-
-void TargetForward::feed_forward(const DenseFfn& ffn, ConstRows x, Rows out) {
-    const std::size_t width = ffn.gate_proj.out();
-    Scratch gate(x.rows, width);
-    Scratch up(x.rows, width);
-    compute_.matmul(ffn.gate_proj, x, gate.rows());
-    compute_.matmul(ffn.up_proj, x, up.rows());
-    compute_.parallel_for(
-        x.rows, [&](std::size_t r) { compute_.kernels().silu_mul(gate.row(r), up.row(r), width, gate.row(r)); });
-    compute_.matmul(ffn.down_proj, gate.rows(), out);
-}
 
 void TargetForward::attention_mixer(const AttentionMixer& mixer, std::size_t state_index,
                                     std::span<const Segment> segments, ConstRows x, Rows out) {
@@ -300,7 +289,7 @@ void TargetForward::layer(std::size_t index, std::span<const Segment> segments, 
     }
     add_update();
     normalise(weights.post_attention_norm);
-    feed_forward(weights.ffn, normed.rows(), update.rows());
+    std::visit([&](const auto& ffn) { feed_forward(compute_, ffn, normed.rows(), update.rows()); }, weights.ffn);
     add_update();
 }
 

@@ -66,7 +66,6 @@ private:
                          numerics::ConstRows x, numerics::Rows out);
     void delta_mixer(const model::DeltaMixer& mixer, std::size_t state_index, std::span<const Segment> segments,
                      numerics::ConstRows x, numerics::Rows out);
-    void feed_forward(const model::DenseFfn& ffn, numerics::ConstRows x, numerics::Rows out);
 
     const model::TargetModel& model_;
     const numerics::Compute& compute_;

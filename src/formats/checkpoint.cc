@@ -60,6 +60,12 @@ std::optional<std::string> canonical_of(std::string_view stored, std::string_vie
     return std::string(stored.substr(prefix.size()));
 }
 
+// The module that a stored weight belongs to, as config.json spells it. Stacked experts have no ".weight".
+std::string_view module_of(std::string_view stored) {
+    constexpr std::string_view kWeight = ".weight";
+    return ends_with(stored, kWeight) ? stored.substr(0, stored.size() - kWeight.size()) : stored;
+}
+
 bool dense_dtype(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32; }
 
 std::string described(const TensorView& view) {
@@ -255,9 +261,8 @@ Status Checkpoint::check_quantised_modules() const {
         if (ends_with(name, ".weight") && tensor.view->dtype == DType::u32) {
             DP_RETURN_IF_ERROR(affine_header(std::string_view(name).substr(0, name.size() - 7)).status());
         }
-        if (quantisation_ && ends_with(name, ".weight") && tensor.view->dtype != DType::u32) {
-            const auto stated =
-                quantisation_->overrides.find(std::string_view(tensor.name).substr(0, tensor.name.size() - 7));
+        if (quantisation_ && tensor.view->dtype != DType::u32) {
+            const auto stated = quantisation_->overrides.find(module_of(tensor.name));
             if (stated != quantisation_->overrides.end() && stated->second) {
                 return mismatch(fmt::format("{} is stored as {}, but config.json quantises it to {} bits",
                                             where(tensor), described(*tensor.view), stated->second->bits));
@@ -284,6 +289,15 @@ std::vector<std::string> Checkpoint::names() const {
     return names;
 }
 
+std::vector<std::string_view> Checkpoint::names_under(std::string_view prefix) const {
+    std::vector<std::string_view> names;
+    for (auto entry = tensors_.lower_bound(prefix); entry != tensors_.end() && starts_with(entry->first, prefix);
+         ++entry) {
+        names.emplace_back(entry->first);
+    }
+    return names;
+}
+
 std::string Checkpoint::where(const Stored& tensor) const {
     return fmt::format("{}: tensor {}", (dir_ / shard_names_[tensor.shard]).string(), quoted_excerpt(tensor.name));
 }
@@ -295,8 +309,8 @@ std::string Checkpoint::where(std::string_view canonical_name) const {
                        canonical_name);
 }
 
-Result<const TensorView*> Checkpoint::require(std::string_view canonical_name,
-                                              std::span<const std::uint64_t> shape) const {
+Result<const TensorView*> Checkpoint::require_header(std::string_view canonical_name,
+                                                     std::span<const std::uint64_t> shape) const {
     const Stored* found = stored(canonical_name);
     if (found == nullptr) {
         return not_found(
@@ -316,11 +330,17 @@ Result<const TensorView*> Checkpoint::require(std::string_view canonical_name,
         return unsupported(
             fmt::format("{} has dtype {}, served are BF16, F16 and F32", where(*found), dtype_name(view.dtype)));
     }
-    if (const auto index = first_nonfinite(view)) {
-        return corrupt(fmt::format("{}: element {} is NaN or infinite, expected finite weights; the export is damaged",
-                                   where(*found), *index));
-    }
     return found->view;
+}
+
+Result<const TensorView*> Checkpoint::require(std::string_view canonical_name,
+                                              std::span<const std::uint64_t> shape) const {
+    DP_ASSIGN_OR_RETURN(const TensorView* view, require_header(canonical_name, shape));
+    if (const auto index = first_nonfinite(*view)) {
+        return corrupt(fmt::format("{}: element {} is NaN or infinite, expected finite weights; the export is damaged",
+                                   where(canonical_name), *index));
+    }
+    return view;
 }
 
 Result<std::vector<float>> Checkpoint::require_f32(std::string_view canonical_name,
@@ -333,14 +353,12 @@ Result<std::vector<float>> Checkpoint::require_f32(std::string_view canonical_na
 
 bool Checkpoint::is_affine(std::string_view module) const { return has(std::string(module) + ".scales"); }
 
-Result<AffineScheme> Checkpoint::stated_scheme(std::string_view module, const Stored& weight) const {
+Result<AffineScheme> Checkpoint::stated_scheme(const Stored& weight) const {
     if (!quantisation_) {
         return mismatch(fmt::format(
             "{} is quantised, but config.json has no \"quantization\", which gives the group size", where(weight)));
     }
-    const std::string_view stored_module =
-        ends_with(weight.name, ".weight") ? std::string_view(weight.name).substr(0, weight.name.size() - 7) : module;
-    const auto stated = quantisation_->overrides.find(stored_module);
+    const auto stated = quantisation_->overrides.find(module_of(weight.name));
     if (stated == quantisation_->overrides.end()) return quantisation_->global;
     if (!stated->second) {
         return mismatch(fmt::format("{} is quantised, but config.json says that it is not", where(weight)));
@@ -378,7 +396,7 @@ Result<Checkpoint::AffineHeader> Checkpoint::affine_header(std::string_view modu
         return corrupt(fmt::format("{} is {} but its scales are {}, expected equal rows", where(*header.weight),
                                    described(weight), described(scales)));
     }
-    DP_ASSIGN_OR_RETURN(header.scheme, stated_scheme(module, *header.weight));
+    DP_ASSIGN_OR_RETURN(header.scheme, stated_scheme(*header.weight));
     const std::uint64_t in = scales.shape.back() * static_cast<std::uint64_t>(header.scheme.group_size);
     const std::uint64_t row_bits = weight.shape.back() * 32;
     if (row_bits != in * static_cast<std::uint64_t>(header.scheme.bits)) {
@@ -393,18 +411,30 @@ Result<Checkpoint::AffineHeader> Checkpoint::affine_header(std::string_view modu
     return header;
 }
 
-Result<AffineTensor> Checkpoint::affine(std::string_view module, std::span<const std::uint64_t> shape) const {
+Result<Checkpoint::AffineHeader> Checkpoint::shaped_affine_header(std::string_view module,
+                                                                  std::span<const std::uint64_t> shape) const {
     if (!is_affine(module) && find(std::string(module) + ".weight") == nullptr) {
         return not_found(
             fmt::format("{} is missing, expected shape {}; the checkpoint is incomplete or of another model",
                         where(std::string(module) + ".weight"), shape_text(shape)));
     }
-    DP_ASSIGN_OR_RETURN(const AffineHeader header, affine_header(module));
+    DP_ASSIGN_OR_RETURN(AffineHeader header, affine_header(module));
     if (!std::equal(header.shape.begin(), header.shape.end(), shape.begin(), shape.end())) {
         return mismatch(
             fmt::format("{} has logical shape {}, expected {} by config.json; the two are of different models",
                         where(*header.weight), shape_text(header.shape), shape_text(shape)));
     }
+    return header;
+}
+
+Result<AffineScheme> Checkpoint::require_affine_header(std::string_view module,
+                                                       std::span<const std::uint64_t> shape) const {
+    DP_ASSIGN_OR_RETURN(const AffineHeader header, shaped_affine_header(module, shape));
+    return header.scheme;
+}
+
+Result<AffineTensor> Checkpoint::affine(std::string_view module, std::span<const std::uint64_t> shape) const {
+    DP_ASSIGN_OR_RETURN(const AffineHeader header, shaped_affine_header(module, shape));
     for (const Stored* part : {header.scales, header.biases}) {
         if (const auto index = first_nonfinite(*part->view)) {
             return corrupt(

@@ -63,11 +63,16 @@ public:
     bool has(std::string_view canonical_name) const { return find(canonical_name) != nullptr; }
     // Canonical names, sorted bytewise.
     std::vector<std::string> names() const;
+    // Those that start with `prefix`, in the same order.
+    std::vector<std::string_view> names_under(std::string_view prefix) const;
 
     // A dense tensor of exactly this shape, with dtype bf16, f16 or f32 and finite elements (all of them are read). The
     // error names tensor, file, found and expected. Errors: not_found; mismatch (shape, or the module is quantised);
     // unsupported (dtype); corrupt (a NaN or infinity).
     Result<const TensorView*> require(std::string_view canonical_name, std::span<const std::uint64_t> shape) const;
+    // The same from the header alone: no element is read.
+    Result<const TensorView*> require_header(std::string_view canonical_name,
+                                             std::span<const std::uint64_t> shape) const;
     // The same, widened to float32.
     Result<std::vector<float>> require_f32(std::string_view canonical_name, std::span<const std::uint64_t> shape) const;
 
@@ -77,6 +82,9 @@ public:
     // against config.json), corrupt (parts that contradict each other, non-finite scale or bias), unsupported (bits or
     // group).
     Result<AffineTensor> affine(std::string_view module, std::span<const std::uint64_t> shape) const;
+
+    // The scheme of such a module, from the headers alone. Errors as affine() without those of elements.
+    Result<AffineScheme> require_affine_header(std::string_view module, std::span<const std::uint64_t> shape) const;
 
     // Where a canonical tensor is stored: its file and stored name, for messages.
     std::string where(std::string_view canonical_name) const;
@@ -109,7 +117,8 @@ private:
     const Stored* stored(std::string_view canonical_name) const;
     std::string where(const Stored& tensor) const;
     Result<AffineHeader> affine_header(std::string_view module) const;
-    Result<AffineScheme> stated_scheme(std::string_view module, const Stored& weight) const;
+    Result<AffineHeader> shaped_affine_header(std::string_view module, std::span<const std::uint64_t> shape) const;
+    Result<AffineScheme> stated_scheme(const Stored& weight) const;
 
     std::filesystem::path dir_;
     std::vector<std::string> shard_names_;

@@ -70,7 +70,10 @@ struct TargetConfig {
     double rms_norm_eps = 0;
     std::int64_t max_positions = 0;
     bool tied_embeddings = false;  // then there is no lm_head tensor
-    std::vector<TokenId> eos_ids;  // ascending, from generation_config.json, else from config.json; may be empty
+    // Stop tokens, ascending; may be empty. An id or a list, of the first that names any: generation_config.json,
+    // text_config, config.json. Never a union, and never tokenizer_config.json's eos_token, which names what the
+    // tokenizer may put behind a text.
+    std::vector<TokenId> eos_ids;
 
     std::optional<QuantisationConfig> quantisation;
 

@@ -172,6 +172,11 @@ TEST(TargetConfig, EosFromGenerationConfigFirst) {
     root["text_config"].erase("eos_token_id");
     root["eos_token_id"] = 9;
     EXPECT_THAT(target(root).eos_ids, ElementsAre(9u));
+    root["text_config"]["eos_token_id"] = 248;
+    EXPECT_THAT(target(root).eos_ids, ElementsAre(248u));
+    EXPECT_THAT(parse_target_config(root, &one, "c")->eos_ids, ElementsAre(5u));
+    const Json empty = {{"eos_token_id", Json::array()}};
+    EXPECT_THAT(parse_target_config(root, &empty, "c")->eos_ids, ElementsAre(248u));
 }
 
 TEST(TargetConfig, OtherModelsAreUnsupportedByName) {

@@ -15,7 +15,9 @@ public:
     virtual void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) = 0;
     virtual void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) = 0;
     virtual void on_verify(const decode::VerifyView& view) = 0;
-    virtual void on_commit(const state::Lane& lane, const decode::CycleResult& result) = 0;
+    // `controller` is null when every row is verified.
+    virtual void on_commit(const state::Lane& lane, const decode::CycleResult& result,
+                           const budget::Controller* controller) = 0;
 };
 
 class SinkObserver {
@@ -33,8 +35,8 @@ public:
     void on_verify(const decode::VerifyView& view) {
         if (sink_ != nullptr) sink_->on_verify(view);
     }
-    void on_commit(const state::Lane& lane, const decode::CycleResult& result) {
-        if (sink_ != nullptr) sink_->on_commit(lane, result);
+    void on_commit(const state::Lane& lane, const decode::CycleResult& result, const budget::Controller* controller) {
+        if (sink_ != nullptr) sink_->on_commit(lane, result, controller);
     }
 
 private:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "model/experts.h"
 #include "model/weights.h"
 #include "numerics/scalar_math.h"
 
@@ -10,6 +11,19 @@ namespace draftprobe::model {
 namespace {
 
 std::size_t size(std::int64_t dimension) { return static_cast<std::size_t>(dimension); }
+
+std::size_t bytes_of(const DeltaMixer& m) {
+    return m.in_proj_qkv.bytes() + m.in_proj_z.bytes() + m.in_proj_b.bytes() + m.in_proj_a.bytes() + m.out_proj.bytes();
+}
+std::size_t bytes_of(const AttentionMixer& m) {
+    return m.q_proj.bytes() + m.k_proj.bytes() + m.v_proj.bytes() + m.o_proj.bytes();
+}
+std::size_t bytes_of(const DenseFfn& f) { return f.gate_proj.bytes() + f.up_proj.bytes() + f.down_proj.bytes(); }
+std::size_t bytes_of(const MoeFfn& f) {
+    std::size_t bytes = f.router.bytes() + f.shared_gate.bytes() + bytes_of(f.shared);
+    for (const DenseFfn& expert : f.experts) bytes += bytes_of(expert);
+    return bytes;
+}
 
 class Loader {
 public:
@@ -65,15 +79,30 @@ public:
         return mixer;
     }
 
-    Result<DenseFfn> ffn(const std::string& prefix) const {
-        DenseFfn part;
-        DP_ASSIGN_OR_RETURN(part.gate_proj, matrix(prefix + "gate_proj", config_.intermediate, config_.hidden));
-        DP_ASSIGN_OR_RETURN(part.up_proj, matrix(prefix + "up_proj", config_.intermediate, config_.hidden));
-        DP_ASSIGN_OR_RETURN(part.down_proj, matrix(prefix + "down_proj", config_.hidden, config_.intermediate));
-        return part;
+    Result<std::variant<DenseFfn, MoeFfn>> feed_forward(const std::string& prefix) const {
+        if (!config_.moe) {
+            DP_ASSIGN_OR_RETURN(DenseFfn part, dense(prefix, config_.intermediate));
+            return std::variant<DenseFfn, MoeFfn>(std::move(part));
+        }
+        const MoeConfig& moe = *config_.moe;
+        MoeFfn part;
+        part.experts_per_token = size(moe.experts_per_token);
+        DP_ASSIGN_OR_RETURN(part.router, matrix(prefix + "gate", moe.experts, config_.hidden));
+        DP_ASSIGN_OR_RETURN(part.shared_gate, matrix(prefix + "shared_expert_gate", 1, config_.hidden));
+        DP_ASSIGN_OR_RETURN(part.shared, dense(prefix + "shared_expert.", moe.shared_expert_intermediate));
+        DP_ASSIGN_OR_RETURN(part.experts, load_experts(checkpoint_, prefix, moe, config_.hidden));
+        return std::variant<DenseFfn, MoeFfn>(std::move(part));
     }
 
 private:
+    Result<DenseFfn> dense(const std::string& prefix, std::int64_t width) const {
+        DenseFfn part;
+        DP_ASSIGN_OR_RETURN(part.gate_proj, matrix(prefix + "gate_proj", width, config_.hidden));
+        DP_ASSIGN_OR_RETURN(part.up_proj, matrix(prefix + "up_proj", width, config_.hidden));
+        DP_ASSIGN_OR_RETURN(part.down_proj, matrix(prefix + "down_proj", config_.hidden, width));
+        return part;
+    }
+
     // [C, 1, K] and [C, K, 1] have the same memory order; kernels want [K][C].
     Status load_conv(const std::string& prefix, DeltaMixer& mixer) const {
         const auto channels = static_cast<std::uint64_t>(config_.conv_channels());
@@ -98,10 +127,6 @@ private:
 
 Result<std::shared_ptr<const TargetModel>> TargetModel::load(const Checkpoint& checkpoint, const TargetConfig& config) {
     const std::string where = checkpoint.dir().string();
-    if (config.moe) {
-        return unsupported(fmt::format("{}: architecture {} (mixture of experts); served is the dense qwen3_5 family",
-                                       where, config.family()));
-    }
     if (config.head_dim % 16 != 0) {
         return unsupported(fmt::format("{}: head_dim {}; served are multiples of 16", where, config.head_dim));
     }
@@ -132,24 +157,13 @@ Result<std::shared_ptr<const TargetModel>> TargetModel::load(const Checkpoint& c
             DP_ASSIGN_OR_RETURN(layer.mixer, loader.attention(prefix + "self_attn."));
             layer.state_index = attention_index++;
         }
-        DP_ASSIGN_OR_RETURN(layer.ffn, loader.ffn(prefix + "mlp."));
+        DP_ASSIGN_OR_RETURN(layer.ffn, loader.feed_forward(prefix + "mlp."));
         model->layers_.push_back(std::move(layer));
     }
-    const auto count = [&model](const numerics::Matrix& matrix) { model->weight_bytes_ += matrix.bytes(); };
-    count(model->embedding_);
-    if (!config.tied_embeddings) count(model->head_);
+    model->weight_bytes_ = model->embedding_.bytes() + model->head_.bytes();
     for (const TargetLayer& layer : model->layers_) {
-        for (const auto* matrix : {&layer.ffn.gate_proj, &layer.ffn.up_proj, &layer.ffn.down_proj}) count(*matrix);
-        if (const auto* mixer = std::get_if<DeltaMixer>(&layer.mixer)) {
-            for (const auto* matrix :
-                 {&mixer->in_proj_qkv, &mixer->in_proj_z, &mixer->in_proj_b, &mixer->in_proj_a, &mixer->out_proj}) {
-                count(*matrix);
-            }
-        } else {
-            const auto& attention = std::get<AttentionMixer>(layer.mixer);
-            for (const auto* matrix : {&attention.q_proj, &attention.k_proj, &attention.v_proj, &attention.o_proj})
-                count(*matrix);
-        }
+        model->weight_bytes_ += std::visit([](const auto& part) { return bytes_of(part); }, layer.mixer);
+        model->weight_bytes_ += std::visit([](const auto& part) { return bytes_of(part); }, layer.ffn);
     }
     return std::shared_ptr<const TargetModel>(std::move(model));
 }

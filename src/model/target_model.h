@@ -1,7 +1,8 @@
 // A Qwen3.5-family text model: weights bound to named fields, in layer order (spec: qwen35-hybrid.md).
 //
 // Owns its packed weights; immutable after load; any number of engines may share one. H hidden, V vocabulary rows, I
-// FFN width, D head_dim, Nq/Nkv query and KV heads, Hk/Hv key and value heads of the delta net, C convolution channels.
+// FFN width, E experts, D head_dim, Nq/Nkv query and KV heads, Hk/Hv key and value heads of the delta net, C
+// convolution channels.
 #pragma once
 
 #include <memory>
@@ -41,17 +42,26 @@ struct DenseFfn {
     numerics::Matrix down_proj;  // [H, I]
 };
 
+// Mixture of experts (qwen35-hybrid.md section 6). I is the experts' width, S the shared expert's.
+struct MoeFfn {
+    numerics::Matrix router;            // [E, H], "mlp.gate"
+    std::vector<DenseFfn> experts;      // E of width I, in order of their ids
+    DenseFfn shared;                    // of width S
+    numerics::Matrix shared_gate;       // [1, H], "mlp.shared_expert_gate"
+    std::size_t experts_per_token = 0;  // 1..E
+};
+
 struct TargetLayer {
     std::vector<float> input_norm;           // [H], factor
     std::vector<float> post_attention_norm;  // [H], factor
     std::variant<DeltaMixer, AttentionMixer> mixer;
     std::size_t state_index = 0;  // position among the layers of its kind
-    DenseFfn ffn;
+    std::variant<DenseFfn, MoeFfn> ffn;
 };
 
 class TargetModel {
 public:
-    // Errors: unsupported (mixture of experts, head_dim % 16 != 0), and whatever Checkpoint says about a tensor.
+    // Errors: unsupported (head_dim % 16 != 0), and whatever Checkpoint says about a tensor.
     static Result<std::shared_ptr<const TargetModel>> load(const Checkpoint& checkpoint, const TargetConfig& config);
 
     const TargetConfig& config() const { return config_; }

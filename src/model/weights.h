@@ -21,6 +21,14 @@ Result<numerics::Matrix> load_matrix(const Checkpoint& checkpoint, std::string_v
 Result<numerics::Matrix> load_matrix_affine4(const Checkpoint& checkpoint, std::string_view module, std::size_t out,
                                              std::size_t in);
 
+// `count` maps of shape [out, in] stacked in one module of logical shape [count, out, in] (MLX "switch_mlp"), in order.
+Result<std::vector<numerics::Matrix>> load_stack(const Checkpoint& checkpoint, std::string_view module,
+                                                 std::size_t count, std::size_t out, std::size_t in);
+
+// Rows first_row .. first_row+out-1 of an unquantised tensor whose last dimension is `in`, with all others flattened.
+// Requires a view that Checkpoint::require gave, and the rows in range.
+numerics::Matrix dense_rows(const TensorView& view, std::size_t first_row, std::size_t out, std::size_t in);
+
 // A float vector (or flattened tensor) widened to float32.
 Result<std::vector<float>> load_vector(const Checkpoint& checkpoint, std::string_view name,
                                        std::initializer_list<std::uint64_t> shape);

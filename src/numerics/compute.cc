@@ -57,6 +57,105 @@ void grow(AlignedVector<T>& buffer, std::size_t n) {
     if (buffer.size() < n) buffer.resize(n);
 }
 
+Scratch& thread_scratch() {
+    thread_local Scratch scratch;
+    return scratch;
+}
+
+// Up to kPassRows rows of one product. Packed activations lie in the scratch of the thread that makes the pass; other
+// threads may run its blocks and panels.
+class Pass {
+public:
+    Pass(const IsaKernels& isa, NumericsClass cls, const Matrix& w, ConstRows x, Rows out)
+        : isa_(isa),
+          w_(w),
+          x_(x),
+          out_(out),
+          i8_(cls == NumericsClass::i8dot && w.quantised()),
+          in_place_(!i8_ && x.rows == 1),
+          groups_(group_count(w.in())),
+          blocks_(split_rows(x.rows, isa.max_row_block)),
+          scratch_(thread_scratch()) {
+        if (i8_) {
+            grow(scratch_.xq, x.rows * w.in() / 4);
+            grow(scratch_.scales, x.rows * groups_);
+        } else if (!in_place_) {
+            grow(scratch_.x, x.rows * w.in());
+        }
+        if (w.quantised()) grow(scratch_.sums, x.rows * groups_);
+    }
+
+    std::size_t blocks() const { return blocks_.size(); }
+
+    void pack(std::size_t index) const {
+        const RowBlock& block = blocks_[index];
+        const std::size_t in = w_.in();
+        const float* source = x_.row(block.first);
+        float* sums = w_.quantised() ? scratch_.sums.data() + block.first * groups_ : nullptr;
+        if (i8_)
+            isa_.pack_i8(source, x_.stride, block.rows, in, scratch_.xq.data() + block.first * in / 4,
+                         scratch_.scales.data() + block.first * groups_, sums);
+        else
+            isa_.pack_f32(source, x_.stride, block.rows, in, in_place_ ? nullptr : scratch_.x.data() + block.first * in,
+                          sums);
+    }
+
+    // Outputs of the panels first..last-1, for all rows. Requires every block packed.
+    void multiply(std::size_t first_panel, std::size_t last_panel) const {
+        const std::size_t in = w_.in();
+        MatmulBlock m{};
+        m.kind = w_.kind();
+        m.packed = w_.packed();
+        m.scales = w_.packed_scales();
+        m.biases = w_.packed_biases();
+        m.in = in;
+        m.out = w_.out();
+        m.first_panel = first_panel;
+        m.last_panel = last_panel;
+        m.y_stride = out_.stride;
+        for (const RowBlock& block : blocks_) {
+            m.rows = block.rows;
+            const std::size_t at = block.first * groups_;
+            if (w_.quantised()) m.sums = scratch_.sums.data() + at;
+            if (i8_) {
+                m.xq = scratch_.xq.data() + block.first * in / 4;
+                m.x_scales = scratch_.scales.data() + at;
+                m.x_sums = m.sums;
+            } else {
+                m.x = in_place_ ? x_.row(0) : scratch_.x.data() + block.first * in;
+            }
+            m.y = out_.row(block.first);
+            if (i8_)
+                isa_.matmul_i8(m);
+            else
+                isa_.matmul_f32(m);
+        }
+    }
+
+private:
+    const IsaKernels& isa_;
+    const Matrix& w_;
+    ConstRows x_;
+    Rows out_;
+    bool i8_;
+    bool in_place_;  // one row is its own packed form
+    std::size_t groups_;
+    std::vector<RowBlock> blocks_;
+    Scratch& scratch_;
+};
+
+// Panels that one task may hold in its second-level cache while it visits every row block.
+std::size_t cached_panels(const Matrix& w) {
+    return std::max<std::size_t>(1, kTaskBytes / panel_bytes(w.kind(), w.in()));
+}
+
+ConstRows pass_rows(ConstRows x, std::size_t first) {
+    return {x.row(first), std::min(kPassRows, x.rows - first), x.cols, x.stride};
+}
+Rows pass_rows(Rows out, std::size_t first) {
+    return {out.row(first), std::min(kPassRows, out.rows - first), out.cols, out.stride};
+}
+
 }  // namespace
 
 const IsaKernels& isa_kernels(Isa isa) {
@@ -144,83 +243,44 @@ Compute::Compute(const Options& options)
     set_float_environment();
 }
 
-void Compute::matmul(const Matrix& w, ConstRows x, Rows out) const {
+void Compute::matmul(const Matrix& w, ConstRows x, Rows out, NumericsClass cls) const {
     assert(x.cols == w.in() && out.cols == w.out() && x.rows == out.rows);
     assert(float_environment_ok());
     if (x.rows == 0 || w.out() == 0) return;
 
     const IsaKernels& isa = isa_kernels(options_.isa);
-    const bool i8 = options_.cls == NumericsClass::i8dot && w.quantised();
-    const std::size_t in = w.in();
-    const std::size_t groups = group_count(in);
     const std::size_t panels = panel_count(w.out());
-
-    const std::size_t task_limit = std::max<std::size_t>(1, kTaskBytes / panel_bytes(w.kind(), in));
     const std::size_t wanted = static_cast<std::size_t>(options_.threads) * kTasksPerThread;
-    std::size_t task_panels = std::clamp<std::size_t>(panels / wanted, 1, task_limit);
+    std::size_t task_panels = std::clamp<std::size_t>(panels / wanted, 1, cached_panels(w));
     if (task_panels >= kPanelStep) task_panels -= task_panels % kPanelStep;
     const std::size_t tasks = (panels + task_panels - 1) / task_panels;
-    const bool inline_work = options_.threads == 1 || x.rows * w.out() * in < isa.inline_work;
+    const bool inline_work = options_.threads == 1 || x.rows * w.out() * w.in() < isa.inline_work;
     const auto loop = [&](std::size_t count, const auto& body) {
         if (!inline_work) return parallel_for(count, body);
         for (std::size_t i = 0; i < count; ++i) body(i);
     };
 
-    thread_local Scratch scratch;
-    Scratch& s = scratch;
-    for (std::size_t pass = 0; pass < x.rows; pass += kPassRows) {
-        const std::size_t rows = std::min(kPassRows, x.rows - pass);
-        const std::vector<RowBlock> blocks = split_rows(rows, isa.max_row_block);
-        const bool in_place = !i8 && rows == 1;  // one row is its own packed form
-        if (i8) {
-            grow(s.xq, rows * in / 4);
-            grow(s.scales, rows * groups);
-        } else if (!in_place) {
-            grow(s.x, rows * in);
+    for (std::size_t first = 0; first < x.rows; first += kPassRows) {
+        const Pass pass(isa, cls, w, pass_rows(x, first), pass_rows(out, first));
+        loop(pass.blocks(), [&](std::size_t block) { pass.pack(block); });
+        loop(tasks,
+             [&](std::size_t task) { pass.multiply(task * task_panels, std::min(panels, (task + 1) * task_panels)); });
+    }
+}
+
+void Compute::matmul_outputs(const Matrix& w, ConstRows x, std::size_t first, std::size_t count, Rows out) const {
+    assert(x.cols == w.in() && out.cols == w.out() && x.rows == out.rows);
+    assert(first % kPanelOutputs == 0 && first + count <= w.out());
+    assert(count % kPanelOutputs == 0 || first + count == w.out());
+    assert(float_environment_ok());
+    const std::size_t last_panel = panel_count(first + count);
+    const std::size_t step = cached_panels(w);
+    for (std::size_t row = 0; row < x.rows; row += kPassRows) {
+        const Pass pass(isa_kernels(options_.isa), options_.cls, w, pass_rows(x, row), pass_rows(out, row));
+        for (std::size_t block = 0; block < pass.blocks(); ++block) pass.pack(block);
+        for (std::size_t panel = first / kPanelOutputs; panel < last_panel; panel += step) {
+            pass.multiply(panel, std::min(last_panel, panel + step));
         }
-        if (w.quantised()) grow(s.sums, rows * groups);
-
-        loop(blocks.size(), [&](std::size_t b) {
-            const RowBlock& block = blocks[b];
-            const float* source = x.row(pass + block.first);
-            float* sums = w.quantised() ? s.sums.data() + block.first * groups : nullptr;
-            if (i8)
-                isa.pack_i8(source, x.stride, block.rows, in, s.xq.data() + block.first * in / 4,
-                            s.scales.data() + block.first * groups, sums);
-            else
-                isa.pack_f32(source, x.stride, block.rows, in, in_place ? nullptr : s.x.data() + block.first * in,
-                             sums);
-        });
-
-        loop(tasks, [&](std::size_t task) {
-            MatmulBlock m{};
-            m.kind = w.kind();
-            m.packed = w.packed();
-            m.scales = w.packed_scales();
-            m.biases = w.packed_biases();
-            m.in = in;
-            m.out = w.out();
-            m.first_panel = task * task_panels;
-            m.last_panel = std::min(panels, m.first_panel + task_panels);
-            m.y_stride = out.stride;
-            for (const RowBlock& block : blocks) {
-                m.rows = block.rows;
-                const std::size_t at = block.first * groups;
-                if (w.quantised()) m.sums = s.sums.data() + at;
-                if (i8) {
-                    m.xq = s.xq.data() + block.first * in / 4;
-                    m.x_scales = s.scales.data() + at;
-                    m.x_sums = m.sums;
-                } else {
-                    m.x = in_place ? x.row(pass) : s.x.data() + block.first * in;
-                }
-                m.y = out.row(pass + block.first);
-                if (i8)
-                    isa.matmul_i8(m);
-                else
-                    isa.matmul_f32(m);
-            }
-        });
     }
 }
 

@@ -105,6 +105,8 @@ struct Kernels {
     //   null for zero (that tap is skipped). base [taps][n], delta [taps][n / group].
     void (*dynamic_conv)(const float* const* rows, const float* base, const float* delta, std::size_t taps,
                          std::size_t group, std::size_t n, float* y);
+    // y[c] = chain over rows j of fma(w[j], rows[j][c], y) from 0. y may not alias a row.
+    void (*weighted_sum)(const float* const* rows, const float* w, std::size_t count, std::size_t n, float* y);
 };
 
 const Kernels& kernels(Isa isa);  // requires isa_supported(isa)
@@ -133,7 +135,13 @@ public:
     //           32..63), each ascending from 0.
     // i8dot (affine only): x per row and group to int8 as quantise_int8 does; i = exact int32 sum of q * xq;
     //   n = exact int32 sum of xq; acc = fma(s, sx * float(i), acc); acc = fma(b, sx * float(n), acc).
-    void matmul(const Matrix& w, ConstRows x, Rows out) const;
+    void matmul(const Matrix& w, ConstRows x, Rows out) const { matmul(w, x, out, options_.cls); }
+    // The same in a class of the caller's choice (a router is computed in f32 whatever the settings say).
+    void matmul(const Matrix& w, ConstRows x, Rows out, NumericsClass cls) const;
+    // Outputs first .. first+count-1 of the same product, bit for bit, on the calling thread alone: for bodies of
+    // parallel_for. Other columns of out are left as they are. Requires first % 16 == 0, and count % 16 == 0 or the
+    // last output included.
+    void matmul_outputs(const Matrix& w, ConstRows x, std::size_t first, std::size_t count, Rows out) const;
 
     // The parallel loop of the pool, run inline when count is 1.
     void parallel_for(std::size_t count, const std::function<void(std::size_t)>& body) const {

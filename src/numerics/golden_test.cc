@@ -222,6 +222,19 @@ const std::vector<Golden>& golden() {
                  hash.values(y);
              }
          }},
+        {"weighted_sum", 0x76e8a9049a4ac965,
+         [](const Compute& c, const Compute&, Hash& hash) {
+             Random random(123);
+             for (const std::size_t n : kSizes) {
+                 const std::vector<float> x = random.floats(9 * n, 4);
+                 const std::vector<float> w = random.floats(9);
+                 const float* rows[9];
+                 for (std::size_t j = 0; j < 9; ++j) rows[j] = x.data() + j * n;
+                 std::vector<float> y(n);
+                 c.kernels().weighted_sum(rows, w.data(), 9, n, y.data());
+                 hash.values(y);
+             }
+         }},
         {"matmul f32", 0xe8e035be12405427,
          [](const Compute& c, const Compute&, Hash& hash) {
              Random random(114);

@@ -387,6 +387,36 @@ TEST_P(KernelsTest, dynamic_conv_worked_example) {
     }
 }
 
+TEST_P(KernelsTest, weighted_sum) {
+    Random random(33);
+    for (const std::size_t n : {1u, 16u, 33u, 64u, 100u}) {
+        for (const std::size_t count : {0u, 1u, 3u, 9u}) {
+            std::vector<Guarded<float>> rows;
+            std::vector<const float*> pointers;
+            rows.reserve(count);
+            for (std::size_t j = 0; j < count; ++j) {
+                rows.emplace_back(random.floats(n, 4));
+                pointers.push_back(rows.back().data());
+            }
+            const std::vector<float> w = random.floats(count);
+            Guarded<float> y(n);
+            k().weighted_sum(pointers.data(), w.data(), count, n, y.data());
+            for (std::size_t c = 0; c < n; ++c) {
+                float acc = 0;
+                double exact = 0;
+                double terms = 0;
+                for (std::size_t j = 0; j < count; ++j) {
+                    acc = std::fma(w[j], rows[j][c], acc);
+                    exact += double{w[j]} * rows[j][c];
+                    terms += std::fabs(double{w[j]} * rows[j][c]);
+                }
+                ASSERT_TRUE(bits_equal(&y[c], &acc, 1)) << n << " " << count << " " << c;
+                ASSERT_TRUE(within(y[c], exact, static_cast<double>(count) * kEps * terms));
+            }
+        }
+    }
+}
+
 void model_delta(const float* in, float* state, const float* query, const float* key, const float* value, float decay,
                  float beta, std::size_t dk, std::size_t dv, float* out) {
     for (std::size_t v = 0; v < dv; ++v) {

@@ -211,6 +211,43 @@ TEST_P(MatmulTest, a_row_does_not_depend_on_its_neighbours) {
         }
 }
 
+// matmul_outputs: the same bits on the calling thread, for every cut of the outputs, and nothing written beside it.
+TEST_P(MatmulTest, some_outputs_equal_the_whole_product) {
+    Random random(9);
+    for (const WeightKind kind : kEveryKind) {
+        const Source source = make_source(kind, 72, 192, random);
+        const Matrix w = source.matrix();
+        for (const NumericsClass cls : {NumericsClass::f32, NumericsClass::i8dot}) {
+            const auto compute = make_compute(GetParam(), cls, 3);
+            for (const std::size_t rows : {1u, 2u, 9u, 300u}) {
+                const std::vector<float> x = random.floats(rows * w.in(), 4);
+                const std::vector<float> whole = product(*compute, w, x, rows);
+                for (const auto& [first, count] : {std::pair<std::size_t, std::size_t>{0, 72}, {16, 32}, {64, 8}}) {
+                    std::vector<float> y(rows * 72, -7.0f);
+                    compute->matmul_outputs(w, {x.data(), rows, 192, 192}, first, count, {y.data(), rows, 72, 72});
+                    for (std::size_t i = 0; i < y.size(); ++i) {
+                        const bool inside = i % 72 >= first && i % 72 < first + count;
+                        const float expected = inside ? whole[i] : -7.0f;
+                        ASSERT_TRUE(bits_equal(&y[i], &expected, 1)) << rows << " " << first << " " << i;
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_P(MatmulTest, a_class_may_be_asked_for) {
+    Random random(10);
+    const Matrix w = make_source(WeightKind::affine8, 24, 128, random).matrix();
+    const std::vector<float> x = random.floats(2 * 128, 4);
+    const auto exact = make_compute(GetParam(), NumericsClass::f32, 1);
+    const auto rounded = make_compute(GetParam(), NumericsClass::i8dot, 1);
+    std::vector<float> y(2 * 24);
+    rounded->matmul(w, {x.data(), 2, 128, 128}, {y.data(), 2, 24, 24}, NumericsClass::f32);
+    EXPECT_EQ(y, product(*exact, w, x, 2));
+    EXPECT_NE(y, product(*rounded, w, x, 2));
+}
+
 TEST_P(MatmulTest, f32_is_within_its_bound_of_double) {
     constexpr std::size_t kOut = 48;
     constexpr std::size_t kIn = 1024;

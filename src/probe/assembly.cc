@@ -10,13 +10,40 @@ namespace draftprobe::probe {
 
 namespace {
 
-Result<IdentityGroup> identity_of(const std::filesystem::path& dir, const std::vector<std::string>& names) {
-    DP_ASSIGN_OR_RETURN(const std::vector<FileDigest> digests, digest_files(dir, names));
+Result<IdentityGroup> group_of(const std::vector<FileDigest>& digests) {
     DP_ASSIGN_OR_RETURN(std::string digest, group_digest(digests));
     IdentityGroup group;
     group.digest = std::move(digest);
-    for (const FileDigest& file : digests) group.files.push_back(file.sha256 + "  " + file.name);
+    for (const FileDigest& file : digests) {
+        group.files.push_back(file.sha256 + "  " + file.name);
+        group.cached |= file.cached;
+    }
     return group;
+}
+
+Result<IdentityGroup> identity_of(const std::filesystem::path& dir, const std::vector<std::string>& names,
+                                  DigestCache* cache) {
+    DP_ASSIGN_OR_RETURN(const std::vector<FileDigest> digests, digest_files(dir, names, cache));
+    return group_of(digests);
+}
+
+// The draft's manifest, checked; the digests that the check took become its identity.
+Status check_export(const Checkpoint& draft, const AssemblyOptions& options, DigestCache* cache, Assembly& assembly) {
+    DP_ASSIGN_OR_RETURN(assembly.manifest, read_manifest(draft.dir()));
+    if (!assembly.manifest) {
+        if (!options.require_manifest) return {};
+        return not_found(fmt::format(
+            "{}: no {}, which --require-manifest asks for; use an export that has one, or leave the option out",
+            draft.dir().string(), kManifestFileName));
+    }
+    const Result<std::vector<FileDigest>> digests =
+        check_manifest_files(*assembly.manifest, draft.dir(), draft.files(), cache);
+    if (!digests.ok()) {
+        if (options.export_damaged != nullptr) *options.export_damaged = digests.status().code() == StatusCode::corrupt;
+        return digests.status();
+    }
+    DP_ASSIGN_OR_RETURN(assembly.draft_identity, group_of(*digests));
+    return {};
 }
 
 Status require_directory(const std::filesystem::path& dir, std::string_view what) {
@@ -33,7 +60,9 @@ Status require_directory(const std::filesystem::path& dir, std::string_view what
 }  // namespace
 
 Result<Assembly> load_assembly(const std::filesystem::path& target_dir, const std::filesystem::path& draft_dir,
-                               bool with_identity) {
+                               bool with_identity, const AssemblyOptions& options) {
+    DigestCache digest_cache = DigestCache::open(default_digest_cache_file());
+    DigestCache* const cache = options.use_digest_cache ? &digest_cache : nullptr;
     Assembly assembly;
     assembly.target_dir = target_dir;
     assembly.draft_dir = draft_dir;
@@ -47,16 +76,19 @@ Result<Assembly> load_assembly(const std::filesystem::path& target_dir, const st
         DP_RETURN_IF_ERROR(model::check_pair(target_config, *draft_config));
     }
     DP_ASSIGN_OR_RETURN(const Checkpoint target, Checkpoint::open(target_dir));
-    DP_ASSIGN_OR_RETURN(assembly.models.target, model::TargetModel::load(target, target_config));
+    assembly.target_precision = target_precision(target);
     if (draft_config) {
+        // The export is checked before its weights are read: damaged ones need not be loadable.
         DP_ASSIGN_OR_RETURN(const Checkpoint draft, Checkpoint::open(draft_dir));
+        DP_RETURN_IF_ERROR(check_export(draft, options, cache, assembly));
         DP_ASSIGN_OR_RETURN(assembly.models.draft, model::DraftModel::load(draft, *draft_config));
-        if (with_identity) {
-            DP_ASSIGN_OR_RETURN(assembly.draft_identity, identity_of(draft_dir, draft.files()));
+        if (with_identity && !assembly.manifest) {
+            DP_ASSIGN_OR_RETURN(assembly.draft_identity, identity_of(draft_dir, draft.files(), cache));
         }
     }
+    DP_ASSIGN_OR_RETURN(assembly.models.target, model::TargetModel::load(target, target_config));
     if (with_identity) {
-        DP_ASSIGN_OR_RETURN(assembly.target_identity, identity_of(target_dir, target.files()));
+        DP_ASSIGN_OR_RETURN(assembly.target_identity, identity_of(target_dir, target.files(), cache));
     }
     std::error_code error;
     if (std::filesystem::exists(target_dir / "tokenizer.json", error)) {
@@ -69,10 +101,24 @@ Result<Assembly> load_assembly(const std::filesystem::path& target_dir, const st
         }
         assembly.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
         if (with_identity) {
-            DP_ASSIGN_OR_RETURN(assembly.tokenizer_identity, identity_of(target_dir, {"tokenizer.json"}));
+            DP_ASSIGN_OR_RETURN(assembly.tokenizer_identity, identity_of(target_dir, {"tokenizer.json"}, cache));
         }
     }
+    // A cache that cannot be written costs the next run some time, and this one nothing.
+    if (cache != nullptr) static_cast<void>(cache->save());
     return assembly;
+}
+
+std::vector<std::string> assembly_notes(const Assembly& assembly, const TemplateIdentity& chat_template) {
+    if (!assembly.manifest) return {};
+    const auto spelled = [](const std::string& text) { return text.empty() ? std::string(kNoCondition) : text; };
+    DraftConditions run;
+    run.template_digest = spelled(chat_template.digest);
+    run.thinking = spelled(chat_template.thinking);
+    run.effort = spelled(chat_template.effort);
+    run.target_precision = assembly.target_precision;
+    std::string note = effectiveness_note(assembly.manifest->conditions, run);
+    return note.empty() ? std::vector<std::string>() : std::vector<std::string>{std::move(note)};
 }
 
 }  // namespace draftprobe::probe

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/hash.h"
+#include "decode/cycle_costs.h"
 #include "probe/recorder.h"
 #include "state/snapshot.h"
 
@@ -16,34 +17,40 @@ using instrument::ObservedEngine;
 namespace {
 
 constexpr int kFreshLane = 0;
-constexpr int kMovedLane = 1;  // where the restored arm goes on
+constexpr int kMovedLane = 1;            // where the restored arm goes on
+constexpr std::size_t kCostRepeats = 5;  // measured cycles per width behind an adaptive budget's first costs
 
-std::vector<Setting> effective_settings(const Assembly& assembly, const decode::EngineSettings& engine) {
+std::vector<Setting> effective_settings(const Assembly& assembly, const ProbeSettings& settings) {
+    const decode::EngineSettings& engine = settings.engine;
     const TargetConfig& target = assembly.models.target->config();
     const DraftConfig& draft = assembly.models.draft->config();
-    std::vector<Setting> settings;
-    const auto add = [&settings](std::string field, std::string value) {
-        settings.push_back({std::move(field), std::move(value)});
+    std::vector<Setting> effective;
+    const auto add = [&effective](std::string field, std::string value) {
+        effective.push_back({std::move(field), std::move(value)});
     };
     add("numerics", std::string(numerics::numerics_class_name(engine.numerics)));
     add("kv_format", std::string(state::kv_format_name(engine.kv_format)));
     add("row_format", std::string(state::row_format_name(engine.row_format)));
-    add("budget", "full");
-    add("sampling", "greedy");
-    add("block", fmt::format("{}", draft.block));
-    add("draft_window", fmt::format("{}", assembly.models.draft->window()));
-    add("taps", fmt::format("{}", fmt::join(draft.taps, ",")));
-    add("mask_token", fmt::format("{}", draft.mask_token));
-    add("selector_top_k", fmt::format("{}", draft.selector ? draft.selector->top_k : 0));
+    add("budget", std::string(budget::budget_kind_name(settings.budget)));
+    add("sampling", decode::sampling_text(settings.sampling));
+    add("draft.block", fmt::format("{}", draft.block));
+    add("draft.window", fmt::format("{}", assembly.models.draft->window()));
+    add("draft.taps", fmt::format("{}", fmt::join(draft.taps, ",")));
+    add("draft.mask_token", fmt::format("{}", draft.mask_token));
+    add("draft.selector_top_k", fmt::format("{}", draft.selector ? draft.selector->top_k : 0));
+    add("draft.precision", assembly.models.draft->precision() == model::DraftPrecision::affine4 ? "affine4" : "stored");
     add("chunk_tokens", fmt::format("{}", engine.chunk_tokens));
     add("stop_tokens", fmt::format("{}", fmt::join(target.eos_ids, ",")));
-    return settings;
+    return effective;
 }
 
-// What state depends on: every identity group and setting that reaches its bytes.
-std::string state_identity(const Assembly& assembly, const std::vector<Setting>& settings) {
+// The namespace of a snapshot: every identity group and setting that reaches its bytes, and the chat template, so that
+// state of one mode is never taken for another's. The prompt is not in it: a prefix may serve many.
+std::string state_identity(const Assembly& assembly, const TemplateIdentity& chat,
+                           const std::vector<Setting>& settings) {
     std::string text = assembly.target_identity.digest + "\n" + assembly.draft_identity.digest + "\n" +
-                       assembly.tokenizer_identity.digest + "\n";
+                       assembly.tokenizer_identity.digest + "\n" +
+                       fmt::format("template {} thinking={} effort={}\n", chat.digest, chat.thinking, chat.effort);
     for (const Setting& setting : settings) text += setting.field + "=" + setting.value + "\n";
     return sha256_hex(text);
 }
@@ -53,6 +60,9 @@ std::string state_identity(const Assembly& assembly, const std::vector<Setting>&
 std::vector<TokenId> occupant_prompt(const ProbeRequest& request) {
     return {request.prompt.rbegin(), request.prompt.rend()};
 }
+
+// Requests draw different numbers under one seed; the same request draws the same in every arm.
+std::uint64_t request_number(const std::string& key) { return xxh3_64(std::as_bytes(std::span(key))); }
 
 class ArmRun {
 public:
@@ -99,10 +109,19 @@ public:
     std::size_t retained() const { return retained_; }
 
 private:
-    void begin(int lane) {
+    decode::Request request() const {
+        decode::Request request;
         // Cycles bound the run; the limit only has to be out of their way.
-        const std::size_t room = request_.cycles * engine_.core().settings().block + 2;
-        engine_.begin_request(lane, request_for(room));
+        request.limits = {request_.cycles * engine_.core().settings().block + 2,
+                          assembly_.models.target->config().eos_ids};
+        request.sampling = {settings_.sampling, request_number(request_.key)};
+        if (settings_.budget == budget::BudgetKind::frozen)
+            request.controller = budget::Controller::frozen(settings_.seed);
+        return request;
+    }
+
+    void begin(int lane) {
+        engine_.begin_request(lane, request());
         engine_.observer().set_sink(&recorder_);
     }
 
@@ -134,7 +153,7 @@ private:
     // Another request runs in the lane first, unobserved: prompt and two cycles.
     Status dirty(int lane) {
         occupant_ = occupant_prompt(request_);
-        engine_.begin_request(lane, {64, {}});
+        engine_.begin_request(lane, {{64, {}}});
         DP_RETURN_IF_ERROR(prefill(lane, occupant_, 0, true, "dirty the other lane"));
         decode::ModelDrafter drafter(*engine_.core().draft_forward());
         for (int cycle = 0; cycle < 2; ++cycle) {
@@ -157,14 +176,19 @@ private:
                                            settings_.restore_draft == state::DraftRestore::exact);
         }
         if (settings_.restore_draft == state::DraftRestore::rows) engine_.core().draft_forward()->rebuild_rings(to);
-        const std::size_t room = request_.cycles * engine_.core().settings().block + 2;
-        engine_.set_limits(kMovedLane, {room, assembly_.models.target->config().eos_ids});
+        engine_.set_request(kMovedLane, request());
         recorder_.ledger_event("restore", to, "memory", request_.prompt, occupant_tokens);
         return {};
     }
 
     Status decode(int lane) {
         decode::ModelDrafter drafter(*engine_.core().draft_forward());
+        if (settings_.budget == budget::BudgetKind::adaptive) {
+            DP_ASSIGN_OR_RETURN(std::vector<double> costs,
+                                decode::measure_cycle_costs(engine_.core(), {&lane, 1}, drafter, kCostRepeats));
+            engine_.set_controller(lane,
+                                   budget::Controller::adaptive(engine_.core().settings().block, 1, std::move(costs)));
+        }
         for (std::size_t cycle = 0; cycle < request_.cycles; ++cycle) {
             auto result = engine_.cycle({&lane, 1}, drafter, engine_.core().settings().block);
             if (!result.ok()) return result.status();
@@ -267,8 +291,9 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     ObservedEngine engine(std::move(core));
 
     CaptureHeader header;
-    header.settings = effective_settings(assembly, engine_settings);
-    ArmRun run(assembly, request, settings, arm, engine, recorder, state_identity(assembly, header.settings));
+    header.settings = effective_settings(assembly, settings);
+    ArmRun run(assembly, request, settings, arm, engine, recorder,
+               state_identity(assembly, request.chat_template, header.settings));
     // How long an arm decodes reaches no byte of its state, but arms of different length are not comparable.
     header.settings.push_back({"cycles", fmt::format("{}", request.cycles)});
     DP_RETURN_IF_ERROR(run.run());
@@ -278,7 +303,10 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     header.identity.draft = assembly.draft_identity;
     header.identity.tokenizer = assembly.tokenizer_identity;
     header.identity.chat_template = request.chat_template;
+    if (settings.seed) header.identity.budget_seed.digest = settings.seed->digest;
+    header.timing_confounded = settings.budget == budget::BudgetKind::adaptive;
     header.identity.build.digest = settings.build_digest;
+    header.notes = assembly_notes(assembly, request.chat_template);
     header.environment = {{"isa", std::string(numerics::isa_name(engine_settings.isa))},
                           {"threads", fmt::format("{}", engine_settings.threads)},
                           {"lanes", fmt::format("{}", engine_settings.lanes)},

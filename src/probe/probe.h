@@ -8,10 +8,13 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "budget/controller.h"
+#include "decode/sampling.h"
 #include "instrument/faults.h"
 #include "probe/assembly.h"
 
@@ -22,7 +25,7 @@ struct ProbeRequest {
     std::vector<TokenId> prompt;  // P ids
     Position boundary = 0;        // B: page-aligned, 0 < B < P
     std::size_t cycles = 0;       // decode cycles, at least 1; fewer are run when a stop token ends the request
-    TemplateIdentity chat_template;
+    TemplateIdentity chat_template;  // empty unless the prompt is a rendered chat; part of the snapshot's namespace
 };
 
 struct ProbeSettings {
@@ -30,8 +33,11 @@ struct ProbeSettings {
     int level = 3;
     std::size_t digest_every = 0;
     state::DraftRestore restore_draft = state::DraftRestore::exact;
-    std::vector<instrument::Fault> faults;  // applied to the restored arm
-    std::string build_digest;               // 64 hex digits
+    decode::SamplingSettings sampling;
+    budget::BudgetKind budget = budget::BudgetKind::full;
+    std::shared_ptr<const budget::Seed> seed;  // set exactly for a frozen budget
+    std::vector<instrument::Fault> faults;     // applied to the restored arm
+    std::string build_digest;                  // 64 hex digits
     // Called while work goes on: what is being done, how much of how much. May be empty.
     std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;
 };

@@ -61,6 +61,11 @@ std::string_view source_name(decode::ProposalSource source) {
     return "none";
 }
 
+ControllerState controller_state(const budget::Controller& controller) {
+    const budget::State& state = controller.state();
+    return {state.successes, state.failures, state.cost};
+}
+
 // Rows as BF16 and the digest of each float32 row before that rounding.
 void keep_rows(numerics::ConstRows rows, std::vector<Bf16>& bits, std::vector<std::uint64_t>& digests) {
     bits.clear();
@@ -191,7 +196,10 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
 
 void Recorder::on_verify(const decode::VerifyView& view) {
     const decode::CycleResult& result = view.result;
-    step_.proposal_source = source_name(view.source);
+    step_.proposal_source =
+        view.sampled && view.source != decode::ProposalSource::script ? "sampled" : source_name(view.source);
+    step_.width_margin = result.width_margin;
+    if (view.controller != nullptr) step_.controller_in = controller_state(*view.controller);
     step_.offered = static_cast<std::int64_t>(result.offered);
     step_.verified = static_cast<std::int64_t>(result.verified);
     step_.accepted = static_cast<std::int64_t>(result.accepted);
@@ -217,8 +225,9 @@ void Recorder::on_verify(const decode::VerifyView& view) {
     step_.next_anchor = result.emitted.back();
 }
 
-void Recorder::on_commit(const state::Lane& lane, const decode::CycleResult&) {
+void Recorder::on_commit(const state::Lane& lane, const decode::CycleResult&, const budget::Controller* controller) {
     ++cycle_;
+    if (controller != nullptr) step_.controller_out = controller_state(*controller);
     if (options_.level >= 2 && options_.digest_every != 0 && cycle_ % options_.digest_every == 0) {
         for (const state::LedgerEntry& entry : state::lane_ledger(lane, true)) {
             step_.state_digests.push_back({std::string(state::component_name(entry.component)), entry.digest});

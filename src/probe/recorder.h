@@ -41,7 +41,8 @@ public:
     void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) override;
     void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) override;
     void on_verify(const decode::VerifyView& view) override;
-    void on_commit(const state::Lane& lane, const decode::CycleResult& result) override;
+    void on_commit(const state::Lane& lane, const decode::CycleResult& result,
+                   const budget::Controller* controller) override;
 
     const Status& status() const { return status_; }
     std::size_t cycles() const { return cycle_; }

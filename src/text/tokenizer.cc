@@ -70,6 +70,20 @@ private:
     std::bitset<256> starts_;
 };
 
+Status check_text(std::string_view text) {
+    if (text.size() > kMaxTextBytes) {
+        return invalid_argument(
+            fmt::format("text of {} bytes, expected at most {}; give it in parts", text.size(), kMaxTextBytes));
+    }
+    if (const auto error = utf8_first_error(text)) {
+        return invalid_argument(
+            fmt::format("text is not UTF-8: byte {} (0x{:02x}) starts no character; convert the text to "
+                        "UTF-8",
+                        *error, static_cast<unsigned char>(text[*error])));
+    }
+    return {};
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -148,16 +162,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view text, std::string_view subje
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text) const {
-    if (text.size() > kMaxTextBytes) {
-        return invalid_argument(
-            fmt::format("text of {} bytes, expected at most {}; give it in parts", text.size(), kMaxTextBytes));
-    }
-    if (const auto error = utf8_first_error(text)) {
-        return invalid_argument(
-            fmt::format("text is not UTF-8: byte {} (0x{:02x}) starts no character; convert the text to "
-                        "UTF-8",
-                        *error, static_cast<unsigned char>(text[*error])));
-    }
+    DP_RETURN_IF_ERROR(check_text(text));
     std::vector<TokenId> ids;
     std::size_t done = 0;
     while (done < text.size()) {
@@ -167,6 +172,13 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text) const {
         ids.push_back(token->id);
         done = at + token->content.size();
     }
+    return ids;
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode_plain(std::string_view text) const {
+    DP_RETURN_IF_ERROR(check_text(text));
+    std::vector<TokenId> ids;
+    DP_RETURN_IF_ERROR(impl_->encode_stretch(text, ids));
     return ids;
 }
 

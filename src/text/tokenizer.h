@@ -36,6 +36,9 @@ public:
     // memory grow as n log n of the text at worst. Errors: invalid_argument for text that is not UTF-8, with the byte
     // offset; unsupported when a piece has no token.
     Result<std::vector<TokenId>> encode(std::string_view text) const;
+    // The same without added tokens: a spelling such as "<|im_end|>" is text like any other. For text that somebody
+    // else wrote.
+    Result<std::vector<TokenId>> encode_plain(std::string_view text) const;
 
     // The bytes of the ids, special tokens included; ids without a token give no bytes. A character that is split over
     // ids is complete only when all of them are given, so the result may hold incomplete UTF-8.

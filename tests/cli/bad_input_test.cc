@@ -35,10 +35,11 @@ TEST_F(BadInput, no_command_and_unknown_commands) {
     expect_refused("prob", {"unknown command", "did you mean 'probe'?"});
     expect_refused("bench", {"expected 'probe'"});
     expect_refused("bench decode", {"found \"decode\"", "expected 'probe'"});
+    expect_refused("budget", {"budget: found nothing", "expected 'calibrate'", "draftprobe budget calibrate --help"});
 }
 
 TEST_F(BadInput, commands_of_the_contract_that_are_not_served) {
-    for (const char* command : {"replay x", "archive verify x", "archive create", "budget calibrate"}) {
+    for (const char* command : {"replay x", "archive verify x", "archive create"}) {
         expect_refused(command, {"not available in this version; available: probe, capture, compare"});
     }
 }
@@ -85,9 +86,6 @@ TEST_F(BadInput, values_outside_their_range) {
 TEST_F(BadInput, spellings_of_the_contract_that_are_not_served) {
     const std::string request = "probe " + pair() + "--prompt-ids ids.json --prefix-tokens 96 ";
     const std::pair<const char*, const char*> cases[] = {
-        {"--chat c.json", "--prompt FILE, --prompt-ids FILE.json"},
-        {"--thinking on", "prompts without a chat template"},
-        {"--effort high", "prompts without a chat template"},
         {"--factors", "one treatment a run"},
         {"--lockstep", "free-running arms"},
         {"--minimize", "one run at a time"},
@@ -113,8 +111,10 @@ TEST_F(BadInput, spellings_of_the_contract_that_are_not_served) {
 
 TEST_F(BadInput, prompts) {
     const std::string request = "probe " + pair() + "--prefix-tokens 96 ";
-    expect_refused(request, {"found neither of --prompt FILE and --prompt-ids FILE.json, expected exactly one"});
-    expect_refused(request + "--prompt a --prompt-ids ids.json", {"found both of --prompt FILE and --prompt-ids"});
+    expect_refused(request,
+                   {"found none of --prompt FILE, --prompt-ids FILE.json and --chat FILE.json, expected exactly "
+                    "one"});
+    expect_refused(request + "--prompt a --prompt-ids ids.json", {"found --prompt and --prompt-ids of --prompt FILE"});
     expect_refused(request + "--prompt-ids none.json", {"prompt: ", "none.json"});
     expect_refused(request + "--prompt-ids .", {"prompt: "});
 
@@ -194,7 +194,7 @@ TEST_F(BadInput, architectures_and_pairs_that_are_not_served) {
                "\"num_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 32, "
                "\"shared_expert_intermediate_size\": 32");
     spill(target / "config.json", edited(moe, "Qwen3_5For", "Qwen3_5MoeFor"));
-    expect_refused("probe --target target" + draft + rest, {"moe"});
+    expect_refused("probe --target target" + draft + rest, {"mlp.gate.weight", "missing", "[8, 64]"});
     spill(target / "config.json", "{\"model_type\": \"qwen3_5\"");
     expect_refused("probe --target target" + draft + rest, {"config.json"});
 

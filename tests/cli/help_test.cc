@@ -17,7 +17,8 @@ TEST_F(HelpProgram, is_the_text_that_the_repository_holds) {
 }
 
 TEST_F(HelpProgram, has_help_for_every_command_in_every_spelling) {
-    for (const char* command : {"probe", "capture", "compare", "inspect", "generate", "bench probe", "version"}) {
+    for (const char* command :
+         {"probe", "capture", "compare", "inspect", "generate", "bench probe", "budget calibrate", "version"}) {
         const std::string name = command;
         const ProgramRun result = run(name + " --help");
         EXPECT_EQ(result.exit, 0) << name;
@@ -27,6 +28,8 @@ TEST_F(HelpProgram, has_help_for_every_command_in_every_spelling) {
     }
     EXPECT_EQ(run("--help").out, run("help").out);
     EXPECT_THAT(run("help help").out, HasSubstr("--completions bash"));
+    EXPECT_EQ(run("help budget").out, run("budget calibrate --help").out);
+    EXPECT_EQ(run("budget --help").out, run("budget calibrate --help").out);
     EXPECT_EQ(run("help nonsense").exit, 2);
     EXPECT_EQ(run("help --man --markdown").exit, 2);
 }

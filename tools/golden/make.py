@@ -18,7 +18,18 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-SETS = ("target-r2", "draft-w64", "draft-b16", "draft-v1-mixed", "tokenizer", "target-r2-mlx4", "target-r3")
+SETS = (
+    "target-r2",
+    "draft-w64",
+    "draft-b16",
+    "draft-v1-mixed",
+    "tokenizer",
+    "target-r2-mlx4",
+    "target-r3",
+    "moe-hf",
+    "moe-mlx4",
+    "sampling",
+)
 
 
 def make(name: str, out: Path) -> dict:
@@ -30,8 +41,14 @@ def make(name: str, out: Path) -> dict:
         from draft import make_draft
 
         return make_draft(out, name)
+    elif name == "sampling":
+        from sampling import make_sampling as maker
     elif name == "target-r2-mlx4":
         from mlx_target import make_mlx as maker
+    elif name == "moe-hf":
+        from moe_target import make_moe_hf as maker
+    elif name == "moe-mlx4":
+        from moe_target import make_moe_mlx as maker
     else:
         from tokenizer_cases import make_tokenizer as maker
     return maker(out)

@@ -48,8 +48,13 @@ def dequantise(words: torch.Tensor, scales: torch.Tensor, biases: torch.Tensor) 
     return (codes * scales.float()[..., None] + biases.float()[..., None]).flatten(-2)
 
 
-def convert(source: Path, directory: Path) -> None:
-    """mlx-lm's conversion steps (load, cast, quantise, save) without the tokenizer that its command line insists on."""
+def one_override(path, _module):
+    return {"group_size": 64, "bits": 8} if path == OVERRIDE else True
+
+
+def convert(source: Path, directory: Path, predicate=None) -> None:
+    """mlx-lm's conversion steps (load, cast, quantise, save) without the tokenizer that its command line insists on.
+    Without a predicate the model's own one decides which modules are quantised, and how."""
     import mlx.core as mx
     from mlx.utils import tree_map_with_path
     from mlx_lm.utils import load_model as mlx_load
@@ -62,10 +67,6 @@ def convert(source: Path, directory: Path) -> None:
         return value.astype(mx.bfloat16) if cast(path) and mx.issubdtype(value.dtype, mx.floating) else value
 
     model.update(tree_map_with_path(to_bf16, model.parameters()))
-
-    def predicate(path, _module):
-        return {"group_size": 64, "bits": 8} if path == OVERRIDE else True
-
     model, config = quantize_model(model, config, 64, 4, quant_predicate=predicate)
     save_model(directory, model)
     save_config(config, directory / "config.json")
@@ -86,6 +87,11 @@ def hugging_face_form(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tenso
         elif name.endswith(NORMS):
             value = value - 1.0
         result[name.replace("language_model.model.", "model.language_model.", 1)] = value
+    for name in [name for name in result if name.endswith(".switch_mlp.gate_proj.weight")]:
+        stem = name.removesuffix("switch_mlp.gate_proj.weight")
+        gate, up, down = (result.pop(f"{stem}switch_mlp.{part}_proj.weight") for part in ("gate", "up", "down"))
+        result[stem + "experts.gate_up_proj"] = torch.cat((gate, up), dim=1)
+        result[stem + "experts.down_proj"] = down
     return result
 
 
@@ -181,7 +187,7 @@ def make_mlx(out: Path) -> dict[str, float]:
         for name in ("config.json", "model.safetensors"):  # the dumps lie beside them and must not be loaded
             shutil.copy(source / name, plain / name)
         converted = Path(temporary) / "mlx"
-        convert(plain, converted)
+        convert(plain, converted, one_override)
         tensors = load_safetensors(converted / "model.safetensors")
         config = json.loads((converted / "config.json").read_text(encoding="utf-8"))
     save_json(directory / "config.json", config)

@@ -74,6 +74,15 @@ TARGET_MISTAKES = {
 }
 
 
+MIXTURE_MISTAKES = (
+    "experts not renormalised",
+    "experts weighted equally",
+    "one expert fewer",
+    "expert gate and up swapped",
+    "no gate on the shared expert",
+)
+
+
 class Target:
     """``weights``: float64 arrays under names without the model prefix; norms as the factor that multiplies."""
 
@@ -94,9 +103,32 @@ class Target:
         result = mix(x, w, mistake)
         h = h + result["mixer"]
         x = rms(h, w["post_attention_layernorm.weight"], self.eps)
-        gate, up = x @ w["mlp.gate_proj.weight"].T, x @ w["mlp.up_proj.weight"].T
-        result["hidden"] = h + (silu(gate) * up) @ w["mlp.down_proj.weight"].T
+        result["hidden"] = h + (self.mixture(x, w, mistake) if "mlp.gate.weight" in w else self.dense(x, w, "mlp."))
         return result
+
+    @staticmethod
+    def dense(x, w, base):
+        gate, up = x @ w[base + "gate_proj.weight"].T, x @ w[base + "up_proj.weight"].T
+        return (silu(gate) * up) @ w[base + "down_proj.weight"].T
+
+    def mixture(self, x, w, mistake):
+        count = self.text["num_experts_per_tok"] - (mistake == "one expert fewer")
+        share = softmax(x @ w["mlp.gate.weight"].T)
+        chosen = np.argsort(-share, axis=-1, kind="stable")[:, :count]
+        weight = np.take_along_axis(share, chosen, -1)
+        if mistake != "experts not renormalised":
+            weight = weight / weight.sum(-1, keepdims=True)
+        weight = np.full_like(weight, 1.0 / count) if mistake == "experts weighted equally" else weight
+        out = np.zeros_like(x)
+        for row, (experts, shares) in enumerate(zip(chosen, weight, strict=True)):
+            for expert, factor in zip(experts, shares, strict=True):
+                gate, up = np.split(w["mlp.experts.gate_up_proj"][expert] @ x[row], 2)
+                if mistake == "expert gate and up swapped":
+                    gate, up = up, gate
+                out[row] += factor * (w["mlp.experts.down_proj"][expert] @ (silu(gate) * up))
+        gate = sigmoid(x @ w["mlp.shared_expert_gate.weight"].T)
+        gate = np.ones_like(gate) if mistake == "no gate on the shared expert" else gate
+        return out + gate * self.dense(x, w, "mlp.shared_expert.")
 
     @staticmethod
     def shifted(name: str) -> bool:

@@ -113,7 +113,7 @@ def layer_types(text: dict) -> list[str]:
 
 def draw_weights(text: dict, seed: int, prefix: str, scalars_f32: bool) -> dict[str, torch.Tensor]:
     """Healthy activations: linear weights at 1/sqrt(in), norms spread around neutral, mixed short and long memory."""
-    hidden, inner, head = text["hidden_size"], text["intermediate_size"], text["head_dim"]
+    hidden, head = text["hidden_size"], text["head_dim"]
     queries, keys = text["num_attention_heads"] * head, text["num_key_value_heads"] * head
     value_heads = text["linear_num_value_heads"]
     key_dim = text["linear_num_key_heads"] * text["linear_key_head_dim"]
@@ -137,9 +137,19 @@ def draw_weights(text: dict, seed: int, prefix: str, scalars_f32: bool) -> dict[
         base = f"{prefix}layers.{index}."
         shifted_norm(base + "input_layernorm", hidden)
         shifted_norm(base + "post_attention_layernorm", hidden)
-        linear(base + "mlp.gate_proj", inner, hidden, 1.5)
-        linear(base + "mlp.up_proj", inner, hidden)
-        linear(base + "mlp.down_proj", hidden, inner)
+        if "num_experts" in text:
+            stacks = {"gate_up_proj": (2 * text["moe_intermediate_size"], hidden)}
+            stacks["down_proj"] = (hidden, text["moe_intermediate_size"])
+            for name, (rows, cols) in stacks.items():
+                values = normal(seed, f"{base}mlp.experts.{name}", (text["num_experts"], rows, cols), cols**-0.5)
+                weights[f"{base}mlp.experts.{name}"] = values
+            linear(base + "mlp.gate", text["num_experts"], hidden, 2.0)
+            linear(base + "mlp.shared_expert_gate", 1, hidden, 2.0)
+        feed = base + ("mlp.shared_expert." if "num_experts" in text else "mlp.")
+        inner = text["shared_expert_intermediate_size" if "num_experts" in text else "intermediate_size"]
+        linear(feed + "gate_proj", inner, hidden, 1.5)
+        linear(feed + "up_proj", inner, hidden)
+        linear(feed + "down_proj", hidden, inner)
         if kind == "full_attention":
             linear(base + "self_attn.q_proj", 2 * queries, hidden)
             linear(base + "self_attn.k_proj", keys, hidden)
@@ -165,8 +175,8 @@ def draw_weights(text: dict, seed: int, prefix: str, scalars_f32: bool) -> dict[
     return weights
 
 
-def prompt_ids(seed: int) -> torch.Tensor:
-    return torch.from_numpy(generator(seed, "prompt").integers(0, EOS_ID, PROMPT_TOKENS).astype(np.int64))
+def prompt_ids(seed: int, count: int = PROMPT_TOKENS) -> torch.Tensor:
+    return torch.from_numpy(generator(seed, "prompt").integers(0, EOS_ID, count).astype(np.int64))
 
 
 def load_model(directory: Path):
@@ -210,6 +220,13 @@ def run_target(model, ids: torch.Tensor, greedy_tokens: int = GREEDY_TOKENS) -> 
 
         return hook
 
+    def keep_router(prefix):
+        def hook(_module, _inputs, output):
+            for name, value in zip(("logits", "weights", "experts"), output, strict=True):
+                stages[prefix + name] = value.detach().clone()
+
+        return hook
+
     body = model.model
     handles.append(body.embed_tokens.register_forward_hook(keep("hidden.0")))
     handles.append(body.norm.register_forward_hook(keep("final_norm")))
@@ -217,6 +234,8 @@ def run_target(model, ids: torch.Tensor, greedy_tokens: int = GREEDY_TOKENS) -> 
         mixer = layer.self_attn if hasattr(layer, "self_attn") else layer.linear_attn
         handles.append(mixer.register_forward_hook(keep(f"layers.{index}.mixer")))
         handles.append(layer.register_forward_hook(keep(f"hidden.{index + 1}")))
+        if hasattr(layer.mlp, "experts"):
+            handles.append(layer.mlp.gate.register_forward_hook(keep_router(f"layers.{index}.router_")))
     cache = DynamicCache(config=model.config)
     output = model(ids[None], cache=cache, use_cache=True)
     for handle in handles:

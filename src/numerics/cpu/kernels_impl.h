@@ -261,6 +261,16 @@ void dynamic_conv(const float* const* rows, const float* base, const float* delt
     });
 }
 
+// ---- mixture of experts ----
+
+void weighted_sum(const float* const* rows, const float* w, size_t count, size_t n, float* y) {
+    for_lanes(n, [&](size_t i, int m) DP_INLINE_BODY {
+        V16 acc = set1(0.0f);
+        for (size_t j = 0; j < count; ++j) acc = fma(set1(w[j]), take(rows[j] + i, m), acc);
+        put(y + i, acc, m);
+    });
+}
+
 // ---- gated delta net ----
 
 // Columns v .. v + 16 B - 1 of one head (or the last m < 16 columns with B = 1). S' is recomputed in the second sweep
@@ -706,6 +716,7 @@ constinit const IsaKernels DP_KERNEL_TABLE = {
             .dot = dot,
             .dot3 = dot3,
             .dynamic_conv = dynamic_conv,
+            .weighted_sum = weighted_sum,
         },
     .max_row_block = kMaxRowBlock,
     .inline_work = kInlineWork,
