@@ -64,7 +64,7 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     ArmPlan plan;
     const bool injects = find_option("inject", arguments.command().bit) != nullptr;
     if (injects) {
-        DP_ASSIGN_OR_RETURN(plan.settings.faults, parse_faults(arguments));
+        DP_ASSIGN_OR_RETURN(plan.settings.treatment.faults, parse_faults(arguments));
     }
     DP_ASSIGN_OR_RETURN(const PromptFile prompt, read_prompt_file(arguments));
     DP_ASSIGN_OR_RETURN(plan.assembly, load_models(arguments, true, console));
@@ -77,8 +77,7 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     plan.settings.seed = budget.seed;
     plan.settings.level = static_cast<int>(*arguments.number("level"));
     plan.settings.digest_every = static_cast<std::size_t>(*arguments.number("digest-every"));
-    plan.settings.restore_draft =
-        arguments.text("restore-draft") == "rows" ? state::DraftRestore::rows : state::DraftRestore::exact;
+    DP_ASSIGN_OR_RETURN(plan.settings.treatment.draft, state::parse_draft_restore(arguments.text("restore-draft")));
     DP_ASSIGN_OR_RETURN(plan.settings.build_digest, build_digest());
 
     DP_ASSIGN_OR_RETURN(plan.request.prompt, prompt_tokens(prompt, plan.assembly, console));

@@ -11,6 +11,7 @@ Result<probe::Assembly> load_models(const Arguments& arguments, bool with_identi
     options.use_digest_cache = !arguments.given("no-digest-cache");
     options.require_manifest = arguments.given("require-manifest");
     options.export_damaged = &export_damaged;
+    if (arguments.text("draft-bits") == "4") options.draft_precision = model::DraftPrecision::affine4;
     if (options.require_manifest && draft.empty()) {
         return invalid_argument(
             "--require-manifest: found no --draft, expected the draft whose selection.json it asks for");

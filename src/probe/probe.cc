@@ -84,10 +84,10 @@ public:
             case Arm::fresh:
             case Arm::repeat: DP_RETURN_IF_ERROR(materialise(kFreshLane)); break;
             case Arm::restored: {
-                DP_RETURN_IF_ERROR(dirty(kMovedLane));
+                lane = restored_lane();
+                if (lane != kFreshLane) DP_RETURN_IF_ERROR(dirty(lane));
                 DP_RETURN_IF_ERROR(materialise(kFreshLane));
-                DP_RETURN_IF_ERROR(move_request());
-                lane = kMovedLane;
+                DP_RETURN_IF_ERROR(restore());
                 break;
             }
             case Arm::uninterrupted:
@@ -163,25 +163,25 @@ private:
         return {};
     }
 
-    Status move_request() {
+    int restored_lane() const { return settings_.treatment.move ? kMovedLane : kFreshLane; }
+
+    Status restore() {
         const state::Lane& from = engine_.lane(kFreshLane);
-        state::Lane& to = engine_.lane(kMovedLane);
+        state::Lane& to = engine_.lane(restored_lane());
         DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, state::take_snapshot(from, identity_));
-        recorder_.ledger_event("snapshot", from, "memory", request_.prompt, {});
+        recorder_.ledger_event("snapshot", from, state::tier_name(settings_.treatment.tier), request_.prompt, {});
         const std::vector<TokenId> occupant_tokens = to.tokens;
-        const instrument::DraftMemory before = instrument::remember_draft_memory(to);
-        DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity_, settings_.restore_draft, to));
-        for (const instrument::Fault& fault : settings_.faults) {
-            instrument::shift_context_rows(to, before, fault.shift,
-                                           settings_.restore_draft == state::DraftRestore::exact);
-        }
-        if (settings_.restore_draft == state::DraftRestore::rows) engine_.core().draft_forward()->rebuild_rings(to);
-        engine_.set_request(kMovedLane, request());
-        recorder_.ledger_event("restore", to, "memory", request_.prompt, occupant_tokens);
+        DP_RETURN_IF_ERROR(restore_request(engine_, snapshot, identity_, settings_.treatment, to.id()));
+        engine_.set_request(to.id(), request());
+        recorder_.ledger_event("restore", to, state::tier_name(settings_.treatment.tier), request_.prompt,
+                               occupant_tokens);
         return {};
     }
 
     Status decode(int lane) {
+        // The prompt's own continuation may be a stop token: then there is nothing to decode.
+        const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
+        if (std::find(stops.begin(), stops.end(), engine_.lane(lane).anchor) != stops.end()) return {};
         decode::ModelDrafter drafter(*engine_.core().draft_forward());
         if (settings_.budget == budget::BudgetKind::adaptive) {
             DP_ASSIGN_OR_RETURN(std::vector<double> costs,
@@ -313,12 +313,13 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
                           {"device", "cpu"}};
     header.arm = arm;
     if (arm == Arm::restored) {
-        header.treatment.restore_target = "exact";
-        header.treatment.restore_draft = state::draft_restore_name(settings.restore_draft);
-        header.treatment.tier = "memory";
+        header.treatment.restore_target = state::target_restore_name(settings.treatment.target);
+        header.treatment.restore_draft = state::draft_restore_name(settings.treatment.draft);
+        header.treatment.tier = state::tier_name(settings.treatment.tier);
         header.treatment.lane_from = kFreshLane;
-        header.treatment.lane_to = kMovedLane;
-        for (const instrument::Fault& fault : settings.faults) header.treatment.faults.push_back(fault.spelling);
+        header.treatment.lane_to = settings.treatment.move ? kMovedLane : kFreshLane;
+        for (const instrument::Fault& fault : settings.treatment.faults)
+            header.treatment.faults.push_back(fault.spelling);
     }
     CapturedRequest captured;
     captured.key = request.key;

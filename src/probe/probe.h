@@ -15,8 +15,8 @@
 
 #include "budget/controller.h"
 #include "decode/sampling.h"
-#include "instrument/faults.h"
 #include "probe/assembly.h"
+#include "probe/restore.h"
 
 namespace draftprobe::probe {
 
@@ -32,11 +32,10 @@ struct ProbeSettings {
     decode::EngineSettings engine;  // max_tokens is set by the probe
     int level = 3;
     std::size_t digest_every = 0;
-    state::DraftRestore restore_draft = state::DraftRestore::exact;
     decode::SamplingSettings sampling;
     budget::BudgetKind budget = budget::BudgetKind::full;
     std::shared_ptr<const budget::Seed> seed;  // set exactly for a frozen budget
-    std::vector<instrument::Fault> faults;     // applied to the restored arm
+    RestoreTreatment treatment;  // of the restored arm
     std::string build_digest;                  // 64 hex digits
     // Called while work goes on: what is being done, how much of how much. May be empty.
     std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;

@@ -118,8 +118,6 @@ Status validate(const Snapshot& snapshot, const std::string& identity, const Lan
 
 }  // namespace
 
-std::string_view draft_restore_name(DraftRestore form) { return form == DraftRestore::exact ? "exact" : "rows"; }
-
 const SnapshotComponent* Snapshot::find(Component component) const {
     for (const auto& part : components) {
         if (part.component == component) return &part;
@@ -160,6 +158,10 @@ Result<Snapshot> take_snapshot(const Lane& lane, std::string identity) {
 }
 
 Status restore_snapshot(const Snapshot& snapshot, const std::string& identity, DraftRestore form, Lane& lane) {
+    if (form != DraftRestore::exact && form != DraftRestore::rows) {
+        return unsupported(fmt::format("restore into lane {}: draft form {}; served are exact and rows", lane.id(),
+                                       draft_restore_name(form)));
+    }
     DP_RETURN_IF_ERROR(validate(snapshot, identity, lane));
     if (snapshot.length > 0) DP_RETURN_IF_ERROR(lane.kv.reserve(snapshot.length - 1));
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "state/ledger.h"
+#include "state/restore_form.h"
 
 namespace draftprobe::state {
 
@@ -32,16 +33,12 @@ struct Snapshot {
     std::size_t bytes() const;
 };
 
-// How the draft context comes back. `exact`: context rows and rings are copied. `rows`: rows are copied, rings are left
-// unwritten and must be rebuilt from the rows (decode/draft_forward.h) before the lane drafts.
-enum class DraftRestore { exact, rows };
-std::string_view draft_restore_name(DraftRestore form);
-
 // Requires a page-aligned committed length and no pending anchor; fails with invalid_argument naming what was found.
 Result<Snapshot> take_snapshot(const Lane& lane, std::string identity);
 
 // Puts the snapshot into `lane`, whatever that lane held. `identity` is the running engine's own.
-// Fails with mismatch (identity, shape) or corrupt (sizes, digests); the lane is untouched then.
+// Fails with mismatch (identity, shape), corrupt (sizes, digests) or unsupported (a form other than exact and rows);
+// the lane is untouched then. After `rows` the rings are unwritten and must be rebuilt (decode/draft_forward.h).
 Status restore_snapshot(const Snapshot& snapshot, const std::string& identity, DraftRestore form, Lane& lane);
 
 }  // namespace draftprobe::state

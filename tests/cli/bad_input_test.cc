@@ -91,8 +91,6 @@ TEST_F(BadInput, spellings_of_the_contract_that_are_not_served) {
         {"--minimize", "one run at a time"},
         {"--sweep B=32..96:32", "one run per value"},
         {"--plan p.json", "one request a run"},
-        {"--budget adaptive", "--budget full"},
-        {"--budget seed.json", "--budget full"},
         {"--restore-draft rows-q4", "--restore-draft exact, rows"},
         {"--restore-draft recompute", "--restore-draft exact, rows"},
         {"--restore-draft masked", "--restore-draft exact, rows"},

@@ -99,7 +99,7 @@ TEST_F(PairTest, HealthyRestoresOfEveryFormAreTheSameAtEveryLevel) {
         const std::string suffix = std::to_string(level);
         const auto control = arm(r, s, Arm::fresh, "control" + suffix);
         for (const auto form : {state::DraftRestore::exact, state::DraftRestore::rows}) {
-            s.restore_draft = form;
+            s.treatment.draft = form;
             const auto treated =
                 arm(r, s, Arm::restored, "treated" + suffix + std::string(state::draft_restore_name(form)));
             const Comparison result = judge(control, treated);
@@ -138,10 +138,10 @@ TEST_F(PairTest, ShiftedContextRowsAreChangedWithComponentAndShift) {
     for (const auto form : {state::DraftRestore::exact, state::DraftRestore::rows}) {
         for (const Position shift : {1, 5, 31, 32, 33, -7}) {
             ProbeSettings s = settings();
-            s.restore_draft = form;
+            s.treatment.draft = form;
             auto fault = instrument::parse_fault("context-shift=" + std::to_string(shift));
             ASSERT_TRUE(fault.ok());
-            s.faults.push_back(fault.value());
+            s.treatment.faults.push_back(fault.value());
             const auto treated = arm(r, s, Arm::restored,
                                      std::string(state::draft_restore_name(form)) + "shift" + std::to_string(shift));
             const Comparison result = judge(control, treated);
