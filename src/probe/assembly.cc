@@ -81,7 +81,8 @@ Result<Assembly> load_assembly(const std::filesystem::path& target_dir, const st
         // The export is checked before its weights are read: damaged ones need not be loadable.
         DP_ASSIGN_OR_RETURN(const Checkpoint draft, Checkpoint::open(draft_dir));
         DP_RETURN_IF_ERROR(check_export(draft, options, cache, assembly));
-        DP_ASSIGN_OR_RETURN(assembly.models.draft, model::DraftModel::load(draft, *draft_config));
+        DP_ASSIGN_OR_RETURN(assembly.models.draft,
+                            model::DraftModel::load(draft, *draft_config, options.draft_precision));
         if (with_identity && !assembly.manifest) {
             DP_ASSIGN_OR_RETURN(assembly.draft_identity, identity_of(draft_dir, draft.files(), cache));
         }

@@ -29,6 +29,7 @@ struct Assembly {
 struct AssemblyOptions {
     bool use_digest_cache = true;
     bool require_manifest = false;
+    model::DraftPrecision draft_precision = model::DraftPrecision::stored;
     // Set when loading fails because the draft's files are not those that its manifest lists. May be null.
     bool* export_damaged = nullptr;
 };
