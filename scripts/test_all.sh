@@ -31,6 +31,9 @@ done
 echo "== killed runs"
 scripts/kill_test.sh build/release
 
-echo "== real size: 8256 tokens, both arms, 16 cycles"
+echo "== real size: a 0.8B-shaped target and its draft, random weights"
+scripts/real_size.sh build/release
+
+echo "== real length: 8256 tokens, both arms, 16 cycles"
 build/release/src/draftprobe bench probe --target models/mini-dense-mlx4 --draft models/mini-dense-draft \
   --prompt models/prompts/long.cc.txt --prefix-tokens 8000 --cycles 16 --repeats 1

@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "budget/rule.h"
 #include "budget/seed.h"

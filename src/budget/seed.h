@@ -1,7 +1,8 @@
 // The seed file of a frozen budget: everything the rule needs, as JSON with fixed bytes. docs/budget.md specifies it.
 //
 // The file's SHA-256 is part of the identity of every capture made with it, so equal seeds must have equal bytes:
-// seed_json gives one text for one seed. A reader takes any spelling of the same JSON, and its digest is that of the bytes read.
+// seed_json gives one text for one seed. A reader takes any spelling of the same JSON, and its digest is that of the
+// bytes read.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // The views behind 'draftprobe inspect': each reads one thing and returns text or JSON. Inside cli/ only.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -10,9 +11,10 @@ namespace draftprobe::cli {
 
 enum class InspectForm { text, json };
 
-// Configuration and tensor headers are read; weights are not. Errors: those of the format readers.
-Result<std::string> inspect_target(const std::filesystem::path& path, InspectForm form);
-Result<std::string> inspect_draft(const std::filesystem::path& path, InspectForm form);
+// Configuration and tensor headers are read and checked against each other; weights are not read. `tokens`: the context
+// for which a lane's memory is stated. Errors: those of the format readers and of the tensor plan.
+Result<std::string> inspect_target(const std::filesystem::path& path, InspectForm form, std::uint64_t tokens);
+Result<std::string> inspect_draft(const std::filesystem::path& path, InspectForm form, std::uint64_t tokens);
 // Every checksum and every step is checked. Errors: those of CaptureReader.
 Result<std::string> inspect_capture(const std::filesystem::path& path, InspectForm form);
 

@@ -58,9 +58,10 @@ Result<int> run_inspect(const Arguments& arguments, Console& console) {
     const fs::path path = arguments.positionals().front();
     const InspectForm form = arguments.given("json") ? InspectForm::json : InspectForm::text;
     DP_ASSIGN_OR_RETURN(const Kind kind, recognise(path));
+    const auto tokens = static_cast<std::uint64_t>(*arguments.number("tokens"));
     Result<std::string> view = kind == Kind::capture ? inspect_capture(path, form)
-                               : kind == Kind::draft ? inspect_draft(path, form)
-                                                     : inspect_target(path, form);
+                               : kind == Kind::draft ? inspect_draft(path, form, tokens)
+                                                     : inspect_target(path, form, tokens);
     if (!view.ok() && kind == Kind::capture && view.status().code() == StatusCode::corrupt) {
         console.error(view.status().message());
         return kExitCorrupt;
@@ -78,9 +79,10 @@ const Command kInspectCommand = {
     .positionals = "PATH",
     .brief = "say what a checkpoint or a capture holds",
     .description =
-        "For a target or draft checkpoint: architecture, shapes, quantisation, taps, window, and the memory that a "
-        "lane and a token "
-        "take. For a capture: arm, identity, settings, totals and ledger, after every checksum and every step was "
+        "For a target or draft checkpoint, from its configuration and tensor headers alone: architecture, layers, "
+        "shapes, experts, quantisation, taps, window and causality, parameters, files, the manifest, and the memory "
+        "that a lane and a token take. Configuration and tensors are checked against each other. For a capture: arm, "
+        "identity, settings, totals and ledger, after every checksum and every step was "
         "checked.",
     .exit_status = "0 done\n2 usage error, or PATH is none of these\n5 the capture breaks its own rules",
     .examples = "draftprobe inspect models/mini-dense-mlx4\ndraftprobe inspect draftprobe-out/treated --json",

@@ -163,7 +163,7 @@ const Command kProbeCommand = {
         "2 usage error, or could not run\n"
         "3 DRIFT only\n"
         "4 NOT_COMPARABLE, NOT_RESTORED or CONTAMINATED\n"
-        "5 CORRUPT\n"
+        "5 CORRUPT, or the draft is not what its selection.json lists\n"
         "6 INSUFFICIENT: the restore was not visible to the draft\n"
         "with --bisect: 0 good, 1 bad, 125 undecided",
     .examples =

@@ -167,7 +167,8 @@ bool is_arithmetic_setting(std::string_view full) {
     for (std::string_view other : {"settings.budget", "settings.lanes", "settings.cycles", "settings.sampling"}) {
         if (full == other) return false;
     }
-    return full.starts_with("settings.");
+    // Another draft is another function, not the same one in another format.
+    return full.starts_with("settings.") && !full.starts_with("settings.draft.");
 }
 
 }  // namespace

@@ -465,6 +465,7 @@ TEST_F(Compare, ADeclaredDraftCoversWhatIsReadFromIt) {
         const Comparison declared = run(control_, treated_, {{treatment}});
         EXPECT_THAT(declared.refusals, IsEmpty()) << treatment;
         EXPECT_EQ(declared.verdict, Verdict::changed) << declared.why;  // another exposure
+        EXPECT_EQ(declared.drift_explained_by, "") << "another draft explains no drift";
         EXPECT_THAT(declared.declared, testing::UnorderedElementsAreArray(expected));
     }
     // A draft does not cover how the run was set up.

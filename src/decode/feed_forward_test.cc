@@ -54,6 +54,8 @@ TEST(Route, OfEqualLogitsTheLowestIdsAreTaken) {
     EXPECT_THAT(routed({1, 1, 1, 1}, 2).experts, ElementsAre(0, 1));
     EXPECT_THAT(routed({0, 2, 1, 2, 1, 1}, 3).experts, ElementsAre(1, 2, 3));
     EXPECT_THAT(routed({0.0f, -0.0f, 0.0f}, 2).experts, ElementsAre(0, 1));
+    EXPECT_THAT(routed({1, 1, 2}, 2).experts, ElementsAre(0, 2));  // of the two that were kept, the second one goes
+    EXPECT_THAT(routed({3, 1, 1, 1, 2, 3}, 4).experts, ElementsAre(0, 1, 4, 5));
 }
 
 TEST(Route, WeightsAreTheSoftmaxOverTheChosen) {
@@ -63,6 +65,30 @@ TEST(Route, WeightsAreTheSoftmaxOverTheChosen) {
     EXPECT_NEAR(two.weights[0] + two.weights[1], 1, 1e-7);
     // Far apart: the small one is 0 and nothing overflows.
     EXPECT_THAT(routed({3e38f, -3e38f}, 2).weights, ElementsAre(1, 0));
+}
+
+TEST(Route, WeightsAreWithinTheirBoundOfDouble) {
+    constexpr double kEps = 0x1p-24;
+    Random random(40);
+    for (const float spread : {0.25f, 4.0f, 32.0f}) {
+        for (const std::size_t k : {1u, 2u, 8u, 32u}) {
+            const std::vector<float> logits = random.floats(32, spread);
+            const Routed result = routed(logits, k);
+            double largest = -HUGE_VAL;
+            double smallest = HUGE_VAL;
+            for (const std::uint32_t e : result.experts) {
+                largest = std::max(largest, double{logits[e]});
+                smallest = std::min(smallest, double{logits[e]});
+            }
+            double sum = 0;
+            for (const std::uint32_t e : result.experts) sum += std::exp(logits[e] - largest);
+            for (std::size_t i = 0; i < k; ++i) {
+                const double exact = std::exp(logits[result.experts[i]] - largest) / sum;
+                const double bound = (2 * (largest - smallest) + static_cast<double>(k) + 10) * kEps * exact;
+                EXPECT_TRUE(std::fabs(result.weights[i] - exact) <= bound) << spread << " " << k << " " << i;
+            }
+        }
+    }
 }
 
 TEST(Route, LogitsThatAreNotFiniteMakeEveryWeightNan) {

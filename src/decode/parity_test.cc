@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <tuple>
 
 #include "decode/feed_forward.h"
 #include "decode/golden_fixture.h"
@@ -181,12 +182,12 @@ struct FormatCase {
     double attention_floor;  // a healthy run is above it: the format is really in use
 };
 
-class LayerFormatParity : public ::testing::TestWithParam<FormatCase> {};
+class LayerFormatParity : public ::testing::TestWithParam<std::tuple<const char*, FormatCase>> {};
 
 TEST_P(LayerFormatParity, LayersStayWithinTheBoundOfTheirFormat) {
-    const FormatCase& format = GetParam();
-    const Stages stages("target-r2-mlx4");
-    const auto model = load_golden_target("target-r2-mlx4");
+    const auto& [target, format] = GetParam();
+    const Stages stages(target);
+    const auto model = load_golden_target(target);
     EngineSettings settings = golden_settings(format.rows, format.kv);
     settings.numerics = format.cls;
     const auto core = make_core({model, nullptr}, settings);
@@ -207,14 +208,19 @@ TEST_P(LayerFormatParity, LayersStayWithinTheBoundOfTheirFormat) {
     }
 }
 
+const FormatCase kFormatCases[] = {
+    {"bf16", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::f32, 6e-3, 2e-3, 1e-5},
+    {"int8_kv", state::RowFormat::bf16, state::KvFormat::int8, numerics::NumericsClass::f32, 6e-3, 8e-3, 3e-4},
+    {"i8dot", state::RowFormat::bf16, state::KvFormat::bf16, numerics::NumericsClass::i8dot, 5e-2, 5e-2, 1e-3},
+};
+
 INSTANTIATE_TEST_SUITE_P(Served, LayerFormatParity,
-                         ::testing::Values(FormatCase{"bf16", state::RowFormat::bf16, state::KvFormat::bf16,
-                                                      numerics::NumericsClass::f32, 6e-3, 2e-3, 1e-5},
-                                           FormatCase{"int8_kv", state::RowFormat::bf16, state::KvFormat::int8,
-                                                      numerics::NumericsClass::f32, 6e-3, 8e-3, 3e-4},
-                                           FormatCase{"i8dot", state::RowFormat::bf16, state::KvFormat::bf16,
-                                                      numerics::NumericsClass::i8dot, 5e-2, 5e-2, 1e-3}),
-                         [](const auto& param_info) { return std::string(param_info.param.name); });
+                         ::testing::Combine(::testing::Values("target-r2-mlx4", "moe-mlx4"),
+                                            ::testing::ValuesIn(kFormatCases)),
+                         [](const auto& param_info) {
+                             const bool experts = std::get<0>(param_info.param)[0] == 'm';
+                             return std::string(std::get<1>(param_info.param).name) + (experts ? "_experts" : "");
+                         });
 
 // The last two stages under the served formats. final norm: float32 throughout, so the parity bound holds. logits:
 // affine weights enter as they are in class f32 (parity bound); i8dot rounds one row of activations to int8, about 1 %:

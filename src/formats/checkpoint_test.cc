@@ -99,6 +99,30 @@ TEST(Checkpoint, PrefixesGiveCanonicalNames) {
     }
 }
 
+TEST(Checkpoint, NamesUnderAPrefix) {
+    Directory dir;
+    dir.bf16("model.norm.weight", {4})
+        .bf16("model.a.b.1", {1})
+        .bf16("model.a.b.0", {1})
+        .bf16("model.a.bc", {1})
+        .write();
+    const auto checkpoint = dir.open();
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    EXPECT_THAT(checkpoint->names_under("a.b."), ElementsAre("a.b.0", "a.b.1"));
+    EXPECT_THAT(checkpoint->names_under("norm.weight"), ElementsAre("norm.weight"));
+    EXPECT_TRUE(checkpoint->names_under("z").empty());
+}
+
+// Stacked experts have no ".weight"; config.json may name them all the same.
+TEST(Checkpoint, AnOverrideOfABareTensorIsChecked) {
+    Json config = kQuantised;
+    config["quantization"]["model.experts.down_proj"] = true;
+    Directory dir(config);
+    dir.bf16("model.norm.weight", {4}).bf16("model.experts.down_proj", {2, 4, 64}).write();
+    EXPECT_THAT(dir.refusal(StatusCode::mismatch).message(),
+                AllOf(HasSubstr("model.experts.down_proj"), HasSubstr("config.json quantises it")));
+}
+
 TEST(Checkpoint, PrefixProblems) {
     Directory none;
     none.bf16("other.norm.weight", {4}).write();

@@ -181,8 +181,7 @@ Result<std::optional<Manifest>> read_manifest(const fs::path& dir) {
     return std::optional<Manifest>(std::move(manifest));
 }
 
-Result<std::vector<FileDigest>> check_manifest_files(const Manifest& manifest, const fs::path& dir,
-                                                     std::span<const std::string> declared, DigestCache* cache) {
+Status check_manifest_sizes(const Manifest& manifest, const fs::path& dir, std::span<const std::string> declared) {
     for (const std::string& name : declared) {
         if (std::none_of(manifest.files.begin(), manifest.files.end(),
                          [&](const ManifestFile& file) { return file.name == name; })) {
@@ -193,6 +192,12 @@ Result<std::vector<FileDigest>> check_manifest_files(const Manifest& manifest, c
         }
     }
     for (const ManifestFile& file : manifest.files) DP_RETURN_IF_ERROR(check_size(file, dir));
+    return {};
+}
+
+Result<std::vector<FileDigest>> check_manifest_files(const Manifest& manifest, const fs::path& dir,
+                                                     std::span<const std::string> declared, DigestCache* cache) {
+    DP_RETURN_IF_ERROR(check_manifest_sizes(manifest, dir, declared));
     std::vector<std::string> names;
     for (const ManifestFile& file : manifest.files) names.push_back(file.name);
     DP_ASSIGN_OR_RETURN(const std::vector<FileDigest> found, digest_files(dir, names, cache));

@@ -65,6 +65,11 @@ Result<Manifest> parse_manifest(const Json& json, std::string_view subject);
 // `dir`/selection.json; nullopt when there is none. Errors: io, and those of parse_json and parse_manifest.
 Result<std::optional<Manifest>> read_manifest(const std::filesystem::path& dir);
 
+// Whether the listed files are there with their sizes, and every name in `declared` is listed; no content is read.
+// Errors as check_manifest_files.
+Status check_manifest_sizes(const Manifest& manifest, const std::filesystem::path& dir,
+                            std::span<const std::string> declared);
+
 // Checks every listed file completely, sizes before contents, and that every name in `declared` is listed. Gives the
 // digests of `declared`, in its order; `cache` as for digest_files. Errors: corrupt (a file that is absent or not as
 // listed, or a declared one that is not listed: name, found, expected), io.

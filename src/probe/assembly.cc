@@ -5,6 +5,7 @@
 #include "formats/checkpoint.h"
 #include "formats/identity.h"
 #include "model/draft_model.h"
+#include "model/tensor_plan.h"
 
 namespace draftprobe::probe {
 
@@ -77,10 +78,13 @@ Result<Assembly> load_assembly(const std::filesystem::path& target_dir, const st
     }
     DP_ASSIGN_OR_RETURN(const Checkpoint target, Checkpoint::open(target_dir));
     assembly.target_precision = target_precision(target);
+    // Headers next: what is missing or misshapen is refused before gigabytes are read. A mixture is refused as a whole.
+    if (!target_config.moe) DP_RETURN_IF_ERROR(model::plan_target(target, target_config).status());
     if (draft_config) {
-        // The export is checked before its weights are read: damaged ones need not be loadable.
         DP_ASSIGN_OR_RETURN(const Checkpoint draft, Checkpoint::open(draft_dir));
+        // The export is checked before its weights are used: damaged ones need not be loadable.
         DP_RETURN_IF_ERROR(check_export(draft, options, cache, assembly));
+        DP_RETURN_IF_ERROR(model::plan_draft(draft, *draft_config).status());
         DP_ASSIGN_OR_RETURN(assembly.models.draft,
                             model::DraftModel::load(draft, *draft_config, options.draft_precision));
         if (with_identity && !assembly.manifest) {

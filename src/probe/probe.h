@@ -22,9 +22,9 @@ namespace draftprobe::probe {
 
 struct ProbeRequest {
     std::string key = "r0";
-    std::vector<TokenId> prompt;  // P ids
-    Position boundary = 0;        // B: page-aligned, 0 < B < P
-    std::size_t cycles = 0;       // decode cycles, at least 1; fewer are run when a stop token ends the request
+    std::vector<TokenId> prompt;     // P ids
+    Position boundary = 0;           // B: page-aligned, 0 < B < P
+    std::size_t cycles = 0;          // decode cycles, at least 1; fewer are run when a stop token ends the request
     TemplateIdentity chat_template;  // empty unless the prompt is a rendered chat; part of the snapshot's namespace
 };
 
