@@ -271,9 +271,9 @@ TEST(ExpertForms, GiveBitEqualLogits) {
         checkpoint.write(dir.path());
         const auto core = make_core({load_target(dir.path()), nullptr},
                                     golden_settings(state::RowFormat::bf16, state::KvFormat::bf16));
-        const Segment segment{&core->lane(0), ids, false};
+        const Segment segment{&core->lane(0), ids, LogitRows::all, false};
         ForwardOutput out;
-        EXPECT_TRUE(core->target_forward().run({&segment, 1}, LogitRows::all, out).ok());
+        EXPECT_TRUE(core->target_forward().run({&segment, 1}, out).ok());
         return out.logits;
     };
     const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
