@@ -79,7 +79,7 @@ TEST_P(FirstVersionTest, RestoresAreTheSame) {
     const auto control = arm(Arm::fresh, "control");
     EXPECT_EQ(verdict(control, arm(Arm::repeat, "repeat")), "SAME");
     for (const auto form : {state::DraftRestore::exact, state::DraftRestore::rows}) {
-        settings_.restore_draft = form;
+        settings_.treatment.draft = form;
         const std::string name(state::draft_restore_name(form));
         EXPECT_EQ(verdict(control, arm(Arm::restored, name)), "SAME") << name;
     }
@@ -87,7 +87,7 @@ TEST_P(FirstVersionTest, RestoresAreTheSame) {
 
 TEST_P(FirstVersionTest, ShiftedContextRowsChangeIt) {
     const auto control = arm(Arm::fresh, "control");
-    settings_.faults.push_back(instrument::parse_fault("context-shift=32").value());
+    settings_.treatment.faults.push_back(instrument::parse_fault("context-shift=32").value());
     EXPECT_EQ(verdict(control, arm(Arm::restored, "shifted")), "CHANGED");
 }
 
