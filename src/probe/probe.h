@@ -35,7 +35,7 @@ struct ProbeSettings {
     decode::SamplingSettings sampling;
     budget::BudgetKind budget = budget::BudgetKind::full;
     std::shared_ptr<const budget::Seed> seed;  // set exactly for a frozen budget
-    RestoreTreatment treatment;  // of the restored arm
+    RestoreTreatment treatment;                // of the restored arm
     std::string build_digest;                  // 64 hex digits
     // Called while work goes on: what is being done, how much of how much. May be empty.
     std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;
