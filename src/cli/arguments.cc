@@ -210,7 +210,7 @@ Result<Arguments> parse_arguments(const Command& command, std::span<const std::s
             DP_RETURN_IF_ERROR(check_value(command, *option, value));
         }
         std::vector<std::string>& values = arguments.values_[std::string(option->name)];
-        if (!values.empty() && !option->repeatable && option->name != "help") {
+        if (!values.empty() && (option->repeatable_in & command.bit) == 0 && option->name != "help") {
             return invalid_argument(fmt::format("{}: --{} is given twice, expected once; {}", command.name,
                                                 option->name, see_help(command)));
         }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr unsigned kArms = kProbe | kCapture | kBenchProbe;
 constexpr unsigned kModels = kArms | kGenerate;
+constexpr unsigned kEngines = kModels | kBudgetCalibrate;
 constexpr unsigned kFull = kProbe | kCapture;
 
 constexpr Option kOptions[] = {
@@ -22,7 +23,7 @@ constexpr Option kOptions[] = {
      .details =
          "Hugging Face or MLX layout of a Qwen3.5-family text model: config.json, weights, and tokenizer.json when the "
          "prompt is text.",
-     .commands = kModels,
+     .commands = kEngines,
      .required_in = kModels},
     {.name = "draft",
      .kind = OptionKind::text,
@@ -31,20 +32,20 @@ constexpr Option kOptions[] = {
      .details =
          "It must have been trained for this target: hidden size, vocabulary and taps are checked. 'generate' decodes "
          "plainly without it.",
-     .commands = kModels,
+     .commands = kEngines,
      .required_in = kArms},
     {.name = "require-manifest",
      .kind = OptionKind::flag,
      .brief = "refuse a draft without selection.json",
      .details = "A selection.json is checked against the draft's complete files whenever there is one.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "no-digest-cache",
      .kind = OptionKind::flag,
      .brief = "hash every file now, and remember nothing",
      .details = "Without it, digests of files of 64 MiB and more are kept in $DRAFTPROBE_CACHE, "
                 "$XDG_CACHE_HOME/draftprobe or ~/.cache/draftprobe, by device, inode, size and times of change; a "
                 "capture says when one was used.",
-     .commands = kModels},
+     .commands = kEngines},
     // Request.
     {.name = "prompt",
      .kind = OptionKind::text,
@@ -53,13 +54,15 @@ constexpr Option kOptions[] = {
      .details =
          "At most 8 MiB. Nothing is added around the text; spellings of special tokens in it become the tokens. Give "
          "exactly one of --prompt, --prompt-ids and --chat.",
-     .commands = kModels},
+     .commands = kModels,
+     .repeatable_in = kGenerate},
     {.name = "prompt-ids",
      .kind = OptionKind::text,
      .value = "FILE.json",
      .brief = "prompt as token ids: a JSON array of integers, or {\"ids\": [...]}",
      .details = "At most 64 MiB. Needs no tokenizer.",
-     .commands = kModels},
+     .commands = kModels,
+     .repeatable_in = kGenerate},
     {.name = "chat",
      .kind = OptionKind::text,
      .value = "FILE.json",
@@ -68,7 +71,8 @@ constexpr Option kOptions[] = {
          "At most 8 MiB. Text messages of system (first only), user and assistant, the last by the user; no tools, no "
          "images. The built-in template renders Qwen's ChatML; a template that the target ships is not executed. "
          "Special tokens spelled in messages stay text. For another rendering give the rendered text with --prompt.",
-     .commands = kModels},
+     .commands = kModels,
+     .repeatable_in = kGenerate},
     {.name = "thinking",
      .kind = OptionKind::choice,
      .value = "on|off",
@@ -120,7 +124,7 @@ constexpr Option kOptions[] = {
      .fallback = "bf16",
      .brief = "stored format of the target's keys and values",
      .details = "int8 is symmetric, with one float32 scale per token, head and K/V.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "numerics",
      .kind = OptionKind::choice,
      .value = "f32|i8dot",
@@ -130,7 +134,7 @@ constexpr Option kOptions[] = {
      .details =
          "Each class gives equal bits for every chunking, verify width, thread count, lane and instruction set. i8dot "
          "changes only products with quantised weights.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "budget",
      .kind = OptionKind::text,
      .value = "full|adaptive|SEED.json",
@@ -188,7 +192,7 @@ constexpr Option kOptions[] = {
      .fallback = "16",
      .brief = "weights of the draft: as stored, or quantised to affine 4 bits (groups of 64) when loaded",
      .details = "Codebooks, norms and convolution bases keep their stored precision.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "threads",
      .kind = OptionKind::number,
      .value = "N",
@@ -196,14 +200,14 @@ constexpr Option kOptions[] = {
      .max = 1024,
      .fallback_text = "the number of hardware threads",
      .brief = "threads that compute; results do not depend on it",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "isa",
      .kind = OptionKind::choice,
      .value = "auto|portable|avx2|avx512",
      .fallback = "auto",
      .brief = "instruction set; results do not depend on it",
      .details = "auto takes the best that this CPU has.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "device",
      .kind = OptionKind::choice,
      .value = "cpu",
@@ -227,7 +231,7 @@ constexpr Option kOptions[] = {
      .max = 65536,
      .fallback = "256",
      .brief = "prefill chunks end at multiples of this position",
-     .commands = kModels},
+     .commands = kEngines},
     // Arms and treatment.
     {.name = "arm",
      .kind = OptionKind::choice,
@@ -273,7 +277,7 @@ constexpr Option kOptions[] = {
      .brief = "put a known fault into the restored arm's memory",
      .details = "--list-faults names them.",
      .commands = kFull,
-     .repeatable = true},
+     .repeatable_in = kFull},
     {.name = "list-faults",
      .kind = OptionKind::flag,
      .brief = "print the faults that --inject knows, and exit",
@@ -343,7 +347,7 @@ constexpr Option kOptions[] = {
      .details = "For example kv_format, settings.kv_format or identity.draft. draft also covers what is read from the "
                 "draft: draft.* settings, window, block and candidates.",
      .commands = kCompare,
-     .repeatable = true},
+     .repeatable_in = kCompare},
     {.name = "bisect",
      .kind = OptionKind::optional_choice,
      .value = "drift-ok|drift-bad",
@@ -387,9 +391,17 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::text,
      .value = "FILE.json",
      .brief = "what a cycle costs by rows verified: a JSON array of one positive number per row count, 1 to the block",
-     .details = "Any unit, as only ratios decide; measured tables are in seconds. At most 64 KiB.",
-     .commands = kBudgetCalibrate,
-     .required_in = kBudgetCalibrate},
+     .details = "Any unit, as only ratios decide; measured tables are in seconds. At most 64 KiB. Without it they are "
+                "measured with --target and --draft.",
+     .commands = kBudgetCalibrate},
+    {.name = "context",
+     .kind = OptionKind::number,
+     .value = "N",
+     .min = 1,
+     .max = 1'000'000,
+     .fallback = "1024",
+     .brief = "tokens in every lane while costs are measured",
+     .commands = kBudgetCalibrate},
     {.name = "lanes",
      .kind = OptionKind::number,
      .value = "N",

@@ -25,6 +25,8 @@
 #include "decode/acceptance.h"
 #include "decode/drafter.h"
 #include "decode/engine_core.h"
+#include "decode/request.h"
+#include "decode/request_record.h"
 
 namespace draftprobe::decode {
 
@@ -52,14 +54,6 @@ struct VerifyView {
 struct ForcedCommit {
     std::span<const TokenId> tokens;  // the first is the lane's anchor
     TokenId next_anchor = 0;
-};
-
-// What a request asks of its lane.
-struct Request {
-    RequestLimits limits = {};
-    LaneSampling sampling = {};
-    // Sets the verify rows of greedy cycles; none: all of them. Sampled requests verify all rows whatever it says.
-    std::optional<budget::Controller> controller = {};
 };
 
 // A lane that is still prefilling: one chunk of `tokens` is computed in a step. With select_anchor the choice behind
@@ -105,6 +99,16 @@ public:
     void set_request(int id, Request request) { requests_[index(id)] = {std::move(request), 0}; }
     void set_controller(int id, std::optional<budget::Controller> controller) {
         requests_[index(id)].request.controller = std::move(controller);
+    }
+    // What a snapshot in the middle of the lane's request has to carry.
+    state::RequestRecord request_record(int id) const {
+        return to_record(requests_[index(id)].request, requests_[index(id)].emitted);
+    }
+    // For a lane whose state, anchor included, was restored from such a snapshot. Errors as from_record.
+    Status resume_request(int id, const state::RequestRecord& record, std::shared_ptr<const budget::Seed> seed) {
+        DP_ASSIGN_OR_RETURN(Request request, from_record(record, std::move(seed)));
+        requests_[index(id)] = {std::move(request), static_cast<std::size_t>(record.emitted)};
+        return {};
     }
     // Null when every row is verified.
     const budget::Controller* controller(int id) const {

@@ -349,6 +349,9 @@ TEST_P(Invariant, BatchCompositionChangesNoBit) {
     }
 }
 
+const state::StateIdentity kIdentity{.target = "this engine"};
+const state::StateIdentity kAnotherIdentity{.target = "another engine"};
+
 TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
     constexpr Position kBoundary = 128;
     auto control = engine();
@@ -373,9 +376,9 @@ TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
         e->begin_request(0, {{1000, {}}});
         const std::span<const TokenId> all(prompt_);
         ASSERT_TRUE(e->prefill(0, all.first(kBoundary), kBoundary, false).ok());
-        auto snapshot = state::take_snapshot(e->lane(0), "identity");
+        auto snapshot = state::take_snapshot(e->lane(0), kIdentity);
         ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
-        ASSERT_TRUE(e->core().restore(snapshot.value(), "identity", form, 3).ok());
+        ASSERT_TRUE(e->core().restore(snapshot.value(), kIdentity, form, 3).ok());
         EXPECT_EQ(digests(e->lane(3)), digests(e->lane(0)));
         e->set_request(3, {{1000, {}}});
         ASSERT_TRUE(e->prefill(3, all.subspan(kBoundary), kBoundary, true).ok());
@@ -393,23 +396,23 @@ TEST_P(Invariant, ARefusedRestoreLeavesTheLaneUntouched) {
     const std::span<const TokenId> all(prompt_);
     e->begin_request(0, {{1000, {}}});
     ASSERT_TRUE(e->prefill(0, all.first(64), 64, false).ok());
-    auto snapshot = state::take_snapshot(e->lane(0), "identity");
+    auto snapshot = state::take_snapshot(e->lane(0), kIdentity);
     ASSERT_TRUE(snapshot.ok());
     e->begin_request(1, {{1000, {}}});
     ASSERT_TRUE(e->prefill(1, all.subspan(3, 70), 0, true).ok());
     const StateDigests before = digests(e->lane(1));
 
-    EXPECT_EQ(e->core().restore(snapshot.value(), "another engine", state::DraftRestore::exact, 1).code(),
+    EXPECT_EQ(e->core().restore(snapshot.value(), kAnotherIdentity, state::DraftRestore::exact, 1).code(),
               StatusCode::mismatch);
     EXPECT_EQ(digests(e->lane(1)), before);
     for (auto& part : snapshot.value().components) {
         part.bytes.back() ^= std::byte{1};
-        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(),
+        EXPECT_EQ(e->core().restore(snapshot.value(), kIdentity, state::DraftRestore::exact, 1).code(),
                   StatusCode::corrupt)
             << state::component_name(part.component);
         part.bytes.back() ^= std::byte{1};
         part.bytes.pop_back();
-        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(),
+        EXPECT_EQ(e->core().restore(snapshot.value(), kIdentity, state::DraftRestore::exact, 1).code(),
                   StatusCode::corrupt);
         part.bytes.push_back(std::byte{0});
         EXPECT_EQ(digests(e->lane(1)), before);

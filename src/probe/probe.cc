@@ -46,13 +46,12 @@ std::vector<Setting> effective_settings(const Assembly& assembly, const ProbeSet
 
 // The namespace of a snapshot: every identity group and setting that reaches its bytes, and the chat template, so that
 // state of one mode is never taken for another's. The prompt is not in it: a prefix may serve many.
-std::string state_identity(const Assembly& assembly, const TemplateIdentity& chat,
-                           const std::vector<Setting>& settings) {
-    std::string text = assembly.target_identity.digest + "\n" + assembly.draft_identity.digest + "\n" +
-                       assembly.tokenizer_identity.digest + "\n" +
-                       fmt::format("template {} thinking={} effort={}\n", chat.digest, chat.thinking, chat.effort);
-    for (const Setting& setting : settings) text += setting.field + "=" + setting.value + "\n";
-    return sha256_hex(text);
+state::StateIdentity state_identity(const Assembly& assembly, const TemplateIdentity& chat,
+                                    const std::vector<Setting>& settings) {
+    state::StateIdentity identity{assembly.target_identity.digest, assembly.draft_identity.digest,
+                                  assembly.tokenizer_identity.digest, chat.digest, chat.thinking, chat.effort, {}};
+    for (const Setting& setting : settings) identity.settings.emplace_back(setting.field, setting.value);
+    return identity;
 }
 
 // The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident
@@ -67,7 +66,7 @@ std::uint64_t request_number(const std::string& key) { return xxh3_64(std::as_by
 class ArmRun {
 public:
     ArmRun(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
-           ObservedEngine& engine, Recorder& recorder, std::string identity)
+           ObservedEngine& engine, Recorder& recorder, state::StateIdentity identity)
         : assembly_(assembly),
           request_(request),
           settings_(settings),
@@ -237,7 +236,7 @@ private:
     Arm arm_;
     ObservedEngine& engine_;
     Recorder& recorder_;
-    std::string identity_;
+    state::StateIdentity identity_;
     std::vector<TokenId> occupant_;
     std::size_t retained_ = 0;
 };
