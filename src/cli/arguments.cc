@@ -137,6 +137,7 @@ Status unknown_option(const Command& command, std::string_view word) {
 Status check_complete(const Command& command, const std::vector<std::string>& positionals,
                       const std::map<std::string, std::vector<std::string>, std::less<>>& values) {
     for (const Option& option : option_table()) {
+        if (!option.unless.empty() && values.find(option.unless) != values.end()) continue;
         if ((option.required_in & command.bit) != 0 && values.find(option.name) == values.end()) {
             return invalid_argument(fmt::format("{}: {} is missing ({}); {}", command.name, option_usage(option),
                                                 option.brief, see_help(command)));

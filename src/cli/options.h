@@ -49,6 +49,7 @@ struct Option {
     std::string_view details;        // whole sentences; may be empty
     unsigned commands = 0;           // CommandBit
     unsigned required_in = 0;        // CommandBit
+    std::string_view unless;         // not required beside this option
     unsigned repeatable_in = 0;      // CommandBit: where it may be given several times
     // Not empty: the whole option belongs to the contract but not to this version; says what to use instead.
     std::string_view instead;

@@ -46,13 +46,12 @@ std::vector<Setting> effective_settings(const Assembly& assembly, const ProbeSet
 
 // The namespace of a snapshot: every identity group and setting that reaches its bytes, and the chat template, so that
 // state of one mode is never taken for another's. The prompt is not in it: a prefix may serve many.
-std::string state_identity(const Assembly& assembly, const TemplateIdentity& chat,
-                           const std::vector<Setting>& settings) {
-    std::string text = assembly.target_identity.digest + "\n" + assembly.draft_identity.digest + "\n" +
-                       assembly.tokenizer_identity.digest + "\n" +
-                       fmt::format("template {} thinking={} effort={}\n", chat.digest, chat.thinking, chat.effort);
-    for (const Setting& setting : settings) text += setting.field + "=" + setting.value + "\n";
-    return sha256_hex(text);
+state::StateIdentity state_identity(const Assembly& assembly, const TemplateIdentity& chat,
+                                    const std::vector<Setting>& settings) {
+    state::StateIdentity identity{assembly.target_identity.digest, assembly.draft_identity.digest,
+                                  assembly.tokenizer_identity.digest, chat.digest, chat.thinking, chat.effort, {}};
+    for (const Setting& setting : settings) identity.settings.emplace_back(setting.field, setting.value);
+    return identity;
 }
 
 // The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident
@@ -67,7 +66,7 @@ std::uint64_t request_number(const std::string& key) { return xxh3_64(std::as_by
 class ArmRun {
 public:
     ArmRun(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
-           ObservedEngine& engine, Recorder& recorder, std::string identity)
+           ObservedEngine& engine, Recorder& recorder, state::StateIdentity identity)
         : assembly_(assembly),
           request_(request),
           settings_(settings),
@@ -100,7 +99,7 @@ public:
             prefill(lane, prompt.subspan(static_cast<std::size_t>(state.length)), stop, true, "prefill"));
         recorder_.ledger_event("prefill", state, "", prompt, occupant_);
         recorder_.count_rows(state);
-        DP_RETURN_IF_ERROR(decode(lane));
+        DP_RETURN_IF_ERROR(settings_.lockstep ? decode_in_lockstep(lane) : decode(lane));
         recorder_.ledger_event("end", state, "", prompt, occupant_);
         engine_.observer().set_sink(nullptr);
         return recorder_.status();
@@ -183,14 +182,9 @@ private:
         const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
         if (std::find(stops.begin(), stops.end(), engine_.lane(lane).anchor) != stops.end()) return {};
         decode::ModelDrafter drafter(*engine_.core().draft_forward());
-        if (settings_.budget == budget::BudgetKind::adaptive) {
-            DP_ASSIGN_OR_RETURN(std::vector<double> costs,
-                                decode::measure_cycle_costs(engine_.core(), {&lane, 1}, drafter, kCostRepeats));
-            engine_.set_controller(lane,
-                                   budget::Controller::adaptive(engine_.core().settings().block, 1, std::move(costs)));
-        }
+        DP_RETURN_IF_ERROR(start_controller(lane, drafter));
         for (std::size_t cycle = 0; cycle < request_.cycles; ++cycle) {
-            auto result = engine_.cycle({&lane, 1}, drafter, engine_.core().settings().block);
+            auto result = engine_.cycle({&lane, 1}, drafter, verify_rows());
             if (!result.ok()) return result.status();
             retained_ += result.value()[0].retained;
             report("decode", cycle + 1, request_.cycles);
@@ -198,6 +192,38 @@ private:
             if (result.value()[0].finished) break;
         }
         return {};
+    }
+
+    // The control's cycles, each committing its tokens. What this arm chose behind the prompt is in the ledger by now.
+    Status decode_in_lockstep(int lane) {
+        const ControlTokens& control = *settings_.lockstep;
+        if (control.first_anchor() == nullptr) return {};
+        engine_.lane(lane).anchor = *control.first_anchor();
+        decode::ModelDrafter drafter(*engine_.core().draft_forward());
+        DP_RETURN_IF_ERROR(start_controller(lane, drafter));
+        for (std::size_t cycle = 0; cycle < control.cycles.size(); ++cycle) {
+            const ControlCycle& tokens = control.cycles[cycle];
+            const decode::ForcedCommit force{tokens.committed, tokens.next_anchor};
+            auto result = engine_.step({}, {&lane, 1}, &drafter, verify_rows(), {&force, 1});
+            if (!result.ok()) return result.status();
+            retained_ += tokens.committed.size();
+            report("decode", cycle + 1, control.cycles.size());
+            DP_RETURN_IF_ERROR(recorder_.status());
+        }
+        return {};
+    }
+
+    Status start_controller(int lane, decode::Drafter& drafter) {
+        if (settings_.budget != budget::BudgetKind::adaptive) return {};
+        DP_ASSIGN_OR_RETURN(std::vector<double> costs,
+                            decode::measure_cycle_costs(engine_.core(), {&lane, 1}, drafter, kCostRepeats));
+        engine_.set_controller(lane,
+                               budget::Controller::adaptive(engine_.core().settings().block, 1, std::move(costs)));
+        return {};
+    }
+
+    std::size_t verify_rows() const {
+        return settings_.verify_rows == 0 ? engine_.core().settings().block : settings_.verify_rows;
     }
 
     void report(std::string_view phase, std::size_t done, std::size_t total) const {
@@ -210,10 +236,24 @@ private:
     Arm arm_;
     ObservedEngine& engine_;
     Recorder& recorder_;
-    std::string identity_;
+    state::StateIdentity identity_;
     std::vector<TokenId> occupant_;
     std::size_t retained_ = 0;
 };
+
+Status check_settings(const ProbeSettings& settings, std::size_t block) {
+    if (settings.verify_rows > block) {
+        return invalid_argument(fmt::format("verify rows: found {}, expected at most the draft's block of {}",
+                                            settings.verify_rows, block));
+    }
+    if (settings.lockstep != nullptr && settings.level < 2) {
+        return invalid_argument(
+            fmt::format("lockstep at level {}: expected level 2 or 3, whose ledger says which token the arm itself "
+                        "chose behind the prompt; give --level 2",
+                        settings.level));
+    }
+    return {};
+}
 
 }  // namespace
 
@@ -264,6 +304,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
                           const std::filesystem::path& path, bool force) {
     DP_RETURN_IF_ERROR(check_request(assembly, request));
     const DraftConfig& draft = assembly.models.draft->config();
+    DP_RETURN_IF_ERROR(check_settings(settings, static_cast<std::size_t>(draft.block)));
     decode::EngineSettings engine_settings = settings.engine;
     engine_settings.lanes = std::max(engine_settings.lanes, 2);
     engine_settings.max_tokens = request.prompt.size() + (request.cycles + 3) * static_cast<std::size_t>(draft.block);
@@ -294,8 +335,11 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     header.settings = effective_settings(assembly, settings);
     ArmRun run(assembly, request, settings, arm, engine, recorder,
                state_identity(assembly, request.chat_template, header.settings));
-    // How long an arm decodes reaches no byte of its state, but arms of different length are not comparable.
+    // How long and how wide an arm decodes reaches no byte of its state, but such arms are not comparable.
     header.settings.push_back({"cycles", fmt::format("{}", request.cycles)});
+    header.settings.push_back(
+        {"verify_rows",
+         fmt::format("{}", settings.verify_rows == 0 ? static_cast<std::size_t>(draft.block) : settings.verify_rows)});
     DP_RETURN_IF_ERROR(run.run());
 
     header.level = settings.level;
@@ -321,6 +365,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
         for (const instrument::Fault& fault : settings.treatment.faults)
             header.treatment.faults.push_back(fault.spelling);
     }
+    header.treatment.lockstep = settings.lockstep != nullptr;
     CapturedRequest captured;
     captured.key = request.key;
     captured.prompt_ids.assign(request.prompt.begin(), request.prompt.end());

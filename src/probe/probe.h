@@ -16,6 +16,7 @@
 #include "budget/controller.h"
 #include "decode/sampling.h"
 #include "probe/assembly.h"
+#include "probe/lockstep.h"
 #include "probe/restore.h"
 
 namespace draftprobe::probe {
@@ -35,7 +36,11 @@ struct ProbeSettings {
     decode::SamplingSettings sampling;
     budget::BudgetKind budget = budget::BudgetKind::full;
     std::shared_ptr<const budget::Seed> seed;  // set exactly for a frozen budget
-    RestoreTreatment treatment;                // of the restored arm
+    std::size_t verify_rows = 0;  // most rows of a verification, anchor included; 0: the draft's block
+    RestoreTreatment treatment;  // of the restored arm
+    // Set: every cycle commits what the control committed there, and there are as many cycles as it had. For the
+    // control itself it is not set. Needs level 2, whose ledger says what the arm chose behind the prompt.
+    std::shared_ptr<const ControlTokens> lockstep;
     std::string build_digest;                  // 64 hex digits
     // Called while work goes on: what is being done, how much of how much. May be empty.
     std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;
