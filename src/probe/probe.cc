@@ -5,10 +5,14 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/hash.h"
+#include "capture/reader.h"
 #include "decode/cycle_costs.h"
 #include "probe/recorder.h"
+#include "probe/suspend.h"
 #include "state/snapshot.h"
+#include "state/snapshot_file.h"
 
 namespace draftprobe::probe {
 
@@ -48,8 +52,13 @@ std::vector<Setting> effective_settings(const Assembly& assembly, const ProbeSet
 // state of one mode is never taken for another's. The prompt is not in it: a prefix may serve many.
 state::StateIdentity state_identity(const Assembly& assembly, const TemplateIdentity& chat,
                                     const std::vector<Setting>& settings) {
-    state::StateIdentity identity{assembly.target_identity.digest, assembly.draft_identity.digest,
-                                  assembly.tokenizer_identity.digest, chat.digest, chat.thinking, chat.effort, {}};
+    state::StateIdentity identity{assembly.target_identity.digest,
+                                  assembly.draft_identity.digest,
+                                  assembly.tokenizer_identity.digest,
+                                  chat.digest,
+                                  chat.thinking,
+                                  chat.effort,
+                                  {}};
     for (const Setting& setting : settings) identity.settings.emplace_back(setting.field, setting.value);
     return identity;
 }
@@ -66,14 +75,16 @@ std::uint64_t request_number(const std::string& key) { return xxh3_64(std::as_by
 class ArmRun {
 public:
     ArmRun(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
-           ObservedEngine& engine, Recorder& recorder, state::StateIdentity identity)
+           ObservedEngine& engine, Recorder& recorder, state::StateIdentity identity,
+           std::filesystem::path scratch_file)
         : assembly_(assembly),
           request_(request),
           settings_(settings),
           arm_(arm),
           engine_(engine),
           recorder_(recorder),
-          identity_(std::move(identity)) {}
+          identity_(std::move(identity)),
+          scratch_file_(std::move(scratch_file)) {}
 
     Status run() {
         engine_.observer().set_sink(nullptr);
@@ -85,8 +96,7 @@ public:
             case Arm::restored: {
                 lane = restored_lane();
                 if (lane != kFreshLane) DP_RETURN_IF_ERROR(dirty(lane));
-                DP_RETURN_IF_ERROR(materialise(kFreshLane));
-                DP_RETURN_IF_ERROR(restore());
+                DP_RETURN_IF_ERROR(settings_.resume_from.empty() ? materialise_and_restore() : resume());
                 break;
             }
             case Arm::uninterrupted:
@@ -105,7 +115,18 @@ public:
         return recorder_.status();
     }
 
+    // Materialises and leaves the state in files, for another process to go on with: run() with resume_from.
+    Status suspend(const std::filesystem::path& directory) {
+        engine_.observer().set_sink(nullptr);
+        DP_RETURN_IF_ERROR(materialise(kFreshLane));
+        engine_.observer().set_sink(nullptr);
+        DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, snapshot_lane());
+        return write_suspended_state(directory, snapshot, base_ ? &*base_ : nullptr);
+    }
+
     std::size_t retained() const { return retained_; }
+    // S of the draft form `recompute`.
+    std::optional<Position> recompute_start() const { return recompute_start_; }
 
 private:
     decode::Request request() const {
@@ -144,7 +165,12 @@ private:
         recorder_.set_phase(ForwardPhase::materialise);
         const std::span<const TokenId> prefix =
             std::span(request_.prompt).first(static_cast<std::size_t>(request_.boundary));
-        DP_RETURN_IF_ERROR(prefill(lane, prefix, request_.boundary, false, "materialise"));
+        const auto base = static_cast<std::size_t>(base_length());
+        if (base > 0) {
+            DP_RETURN_IF_ERROR(prefill(lane, prefix.first(base), request_.boundary, false, "materialise"));
+            DP_ASSIGN_OR_RETURN(base_, state::take_snapshot(engine_.lane(lane), identity_));
+        }
+        DP_RETURN_IF_ERROR(prefill(lane, prefix.subspan(base), request_.boundary, false, "materialise"));
         recorder_.ledger_event("materialise", engine_.lane(lane), "", request_.prompt, occupant_);
         return {};
     }
@@ -164,17 +190,65 @@ private:
 
     int restored_lane() const { return settings_.treatment.move ? kMovedLane : kFreshLane; }
 
-    Status restore() {
+    // Where the base of a recomputation is taken: at the end of a chunk, so that the schedule stays the control's.
+    Position base_length() const {
+        if (arm_ != Arm::restored || settings_.treatment.draft != state::DraftRestore::recompute) return 0;
+        const auto chunk = static_cast<Position>(engine_.core().settings().chunk_tokens);
+        const Position start = latest_recompute_start(request_.boundary, engine_.core().window()) / chunk * chunk;
+        return start % kPageTokens == 0 ? start : 0;
+    }
+
+    Result<state::Snapshot> snapshot_lane() {
         const state::Lane& from = engine_.lane(kFreshLane);
-        state::Lane& to = engine_.lane(restored_lane());
-        DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, state::take_snapshot(from, identity_));
+        DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, state::take_snapshot(from, identity_));
         recorder_.ledger_event("snapshot", from, state::tier_name(settings_.treatment.tier), request_.prompt, {});
+        if (!settings_.snapshot_file.empty())
+            DP_RETURN_IF_ERROR(state::write_snapshot(snapshot, settings_.snapshot_file, false));
+        return snapshot;
+    }
+
+    Status materialise_and_restore() {
+        DP_RETURN_IF_ERROR(materialise(kFreshLane));
+        DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, snapshot_lane());
+        if (settings_.treatment.tier == state::Tier::disk) {
+            DP_ASSIGN_OR_RETURN(snapshot, through_disk(snapshot, scratch_file_, false));
+        }
+        return restore(snapshot);
+    }
+
+    Status resume() {
+        DP_ASSIGN_OR_RETURN(SuspendedArm suspended, read_suspended(settings_.resume_from));
+        recorder_.ledger = std::move(suspended.header.ledger);
+        recorder_.schedule = std::move(suspended.header.schedule);
+        base_ = std::move(suspended.base);
+        engine_.observer().set_sink(&recorder_);
+        return restore(suspended.snapshot);
+    }
+
+    Status restore(const state::Snapshot& snapshot) {
+        state::Lane& to = engine_.lane(restored_lane());
         const std::vector<TokenId> occupant_tokens = to.tokens;
-        DP_RETURN_IF_ERROR(restore_request(engine_, snapshot, identity_, settings_.treatment, to.id()));
+        DP_ASSIGN_OR_RETURN(const auto recomputed, restore_request(engine_, snapshot, identity_, settings_.treatment,
+                                                                   to.id(), base_ ? &*base_ : nullptr));
+        if (recomputed) record_scratch(*recomputed);
         engine_.set_request(to.id(), request());
         recorder_.ledger_event("restore", to, state::tier_name(settings_.treatment.tier), request_.prompt,
                                occupant_tokens);
         return {};
+    }
+
+    void record_scratch(const RecomputeCost& cost) {
+        recompute_start_ = cost.start;
+        for (const auto& call : cost.calls) {
+            ForwardCall forward;
+            forward.phase = ForwardPhase::scratch;
+            forward.request = request_.key;
+            forward.lane = engine_.core().lane_count();
+            forward.start = call.start;
+            forward.rows = static_cast<std::int64_t>(call.rows);
+            forward.numerics_class = numerics::numerics_class_name(engine_.core().settings().numerics);
+            recorder_.schedule.push_back(std::move(forward));
+        }
     }
 
     Status decode(int lane) {
@@ -237,6 +311,9 @@ private:
     ObservedEngine& engine_;
     Recorder& recorder_;
     state::StateIdentity identity_;
+    std::filesystem::path scratch_file_;   // of the disk tier
+    std::optional<state::Snapshot> base_;  // exact, at base_length()
+    std::optional<Position> recompute_start_;
     std::vector<TokenId> occupant_;
     std::size_t retained_ = 0;
 };
@@ -300,9 +377,50 @@ Status check_request(const Assembly& assembly, const ProbeRequest& request) {
     return {};
 }
 
+namespace {
+
+// A directory beside the capture that is never committed: gone when it is dropped or the program ends on a signal.
+Result<AtomicDirectory> state_workspace(const std::filesystem::path& path) {
+    const std::filesystem::path name = path.has_filename() ? path : path.parent_path();
+    return AtomicDirectory::create(name.parent_path() / (name.filename().string() + ".state"), false);
+}
+
+Result<ArmResult> run_in_two_processes(const Assembly& assembly, const ProbeRequest& request,
+                                       const ProbeSettings& settings, const std::filesystem::path& path, bool force) {
+    if (!settings.resume_elsewhere) {
+        return unsupported("tier process: this caller starts no process; expected memory or disk");
+    }
+    // The file must not be there already when the second process has done all the work.
+    std::error_code error;
+    if (!force && std::filesystem::exists(path, error)) {
+        return invalid_argument(fmt::format("{}: found something there already, expected a new name", path.string()));
+    }
+    DP_ASSIGN_OR_RETURN(const AtomicDirectory workspace, state_workspace(path));
+    ProbeSettings first = settings;
+    first.suspend_to = workspace.path();
+    first.level = std::min(settings.level, 2);  // no step, so no tensors
+    DP_RETURN_IF_ERROR(
+        run_arm(assembly, request, first, Arm::restored, suspended_capture(workspace.path()), false).status());
+    DP_RETURN_IF_ERROR(settings.resume_elsewhere(workspace.path(), path, force).with_context("tier process"));
+    DP_ASSIGN_OR_RETURN(const CaptureReader reader, CaptureReader::open(path));
+    ArmResult result;
+    result.path = path;
+    result.digest = reader.digest();
+    result.cycles = static_cast<std::size_t>(reader.header().totals.lane_cycles);
+    result.retained = static_cast<std::size_t>(reader.header().totals.retained);
+    return result;
+}
+
+}  // namespace
+
 Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
                           const std::filesystem::path& path, bool force) {
     DP_RETURN_IF_ERROR(check_request(assembly, request));
+    const bool restores = arm == Arm::restored;
+    if (restores && settings.treatment.tier == state::Tier::process && settings.resume_from.empty() &&
+        settings.suspend_to.empty()) {
+        return run_in_two_processes(assembly, request, settings, path, force);
+    }
     const DraftConfig& draft = assembly.models.draft->config();
     DP_RETURN_IF_ERROR(check_settings(settings, static_cast<std::size_t>(draft.block)));
     decode::EngineSettings engine_settings = settings.engine;
@@ -331,16 +449,21 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     const std::size_t window = core->window();
     ObservedEngine engine(std::move(core));
 
+    std::optional<AtomicDirectory> workspace;
+    if (restores && settings.treatment.tier == state::Tier::disk) {
+        DP_ASSIGN_OR_RETURN(workspace, state_workspace(path));
+    }
     CaptureHeader header;
     header.settings = effective_settings(assembly, settings);
     ArmRun run(assembly, request, settings, arm, engine, recorder,
-               state_identity(assembly, request.chat_template, header.settings));
+               state_identity(assembly, request.chat_template, header.settings),
+               workspace ? workspace->file("boundary.snapshot") : std::filesystem::path());
     // How long and how wide an arm decodes reaches no byte of its state, but such arms are not comparable.
     header.settings.push_back({"cycles", fmt::format("{}", request.cycles)});
     header.settings.push_back(
         {"verify_rows",
          fmt::format("{}", settings.verify_rows == 0 ? static_cast<std::size_t>(draft.block) : settings.verify_rows)});
-    DP_RETURN_IF_ERROR(run.run());
+    DP_RETURN_IF_ERROR(settings.suspend_to.empty() ? run.run() : run.suspend(settings.suspend_to));
 
     header.level = settings.level;
     header.identity.target = assembly.target_identity;
@@ -360,6 +483,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
         header.treatment.restore_target = state::target_restore_name(settings.treatment.target);
         header.treatment.restore_draft = state::draft_restore_name(settings.treatment.draft);
         header.treatment.tier = state::tier_name(settings.treatment.tier);
+        header.treatment.recompute_start = run.recompute_start();
         header.treatment.lane_from = kFreshLane;
         header.treatment.lane_to = settings.treatment.move ? kMovedLane : kFreshLane;
         for (const instrument::Fault& fault : settings.treatment.faults)
