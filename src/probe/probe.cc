@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "decode/cycle_costs.h"
+#include "instrument/injector.h"
 #include "probe/recorder.h"
 #include "state/snapshot.h"
 
@@ -58,6 +59,7 @@ std::string state_identity(const Assembly& assembly, const TemplateIdentity& cha
 // The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident
 // (unless the prompt is the same both ways, which the ledger's shared-token count then shows).
 std::vector<TokenId> occupant_prompt(const ProbeRequest& request) {
+    if (!request.occupant.empty()) return request.occupant;
     return {request.prompt.rbegin(), request.prompt.rend()};
 }
 
@@ -74,35 +76,35 @@ public:
           arm_(arm),
           engine_(engine),
           recorder_(recorder),
+          faults_(settings.treatment.faults, engine, recorder),
           identity_(std::move(identity)) {}
 
     Status run() {
         engine_.observer().set_sink(nullptr);
         int lane = kFreshLane;
         const std::span<const TokenId> prompt(request_.prompt);
-        switch (arm_) {
-            case Arm::fresh:
-            case Arm::repeat: DP_RETURN_IF_ERROR(materialise(kFreshLane)); break;
-            case Arm::restored: {
-                lane = restored_lane();
-                if (lane != kFreshLane) DP_RETURN_IF_ERROR(dirty(lane));
-                DP_RETURN_IF_ERROR(materialise(kFreshLane));
-                DP_RETURN_IF_ERROR(restore());
-                break;
-            }
-            case Arm::uninterrupted:
-            case Arm::natural: begin(kFreshLane); break;
+        if (arm_ == Arm::restored || faults_.has(instrument::FaultKind::cached_control)) {
+            lane = restored_lane();
+            if (lane != kFreshLane) DP_RETURN_IF_ERROR(dirty(lane));
+            DP_RETURN_IF_ERROR(materialise(kFreshLane));
+            DP_RETURN_IF_ERROR(restore());
+        } else if (arm_ == Arm::fresh || arm_ == Arm::repeat) {
+            DP_RETURN_IF_ERROR(materialise(kFreshLane));
+        } else {
+            begin(kFreshLane);
         }
         recorder_.set_phase(ForwardPhase::resume);
         const state::Lane& state = engine_.lane(lane);
         const Position stop = arm_ == Arm::natural ? 0 : request_.boundary;
         DP_RETURN_IF_ERROR(
             prefill(lane, prompt.subspan(static_cast<std::size_t>(state.length)), stop, true, "prefill"));
+        faults_.after_prefill(lane);
         recorder_.ledger_event("prefill", state, "", prompt, occupant_);
         recorder_.count_rows(state);
         DP_RETURN_IF_ERROR(decode(lane));
         recorder_.ledger_event("end", state, "", prompt, occupant_);
         engine_.observer().set_sink(nullptr);
+        DP_RETURN_IF_ERROR(faults_.check_acted());
         return recorder_.status();
     }
 
@@ -122,7 +124,7 @@ private:
 
     void begin(int lane) {
         engine_.begin_request(lane, request());
-        engine_.observer().set_sink(&recorder_);
+        engine_.observer().set_sink(&faults_);
     }
 
     // Prefill in visible steps: the engine's own chunks, one call each.
@@ -168,10 +170,16 @@ private:
     Status restore() {
         const state::Lane& from = engine_.lane(kFreshLane);
         state::Lane& to = engine_.lane(restored_lane());
-        DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, state::take_snapshot(from, identity_));
+        DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, state::take_snapshot(from, identity_));
         recorder_.ledger_event("snapshot", from, state::tier_name(settings_.treatment.tier), request_.prompt, {});
+        const std::vector<TokenId> other(request_.prompt.rbegin(), request_.prompt.rend());
+        DP_RETURN_IF_ERROR(faults_.at_snapshot(
+            from.id(), std::span(request_.prompt).subspan(static_cast<std::size_t>(request_.boundary)), other,
+            snapshot));
         const std::vector<TokenId> occupant_tokens = to.tokens;
         DP_RETURN_IF_ERROR(restore_request(engine_, snapshot, identity_, settings_.treatment, to.id()));
+        DP_RETURN_IF_ERROR(faults_.after_restore(to.id(), assembly_.draft_dir));
+        engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
         engine_.set_request(to.id(), request());
         recorder_.ledger_event("restore", to, state::tier_name(settings_.treatment.tier), request_.prompt,
                                occupant_tokens);
@@ -182,7 +190,10 @@ private:
         // The prompt's own continuation may be a stop token: then there is nothing to decode.
         const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
         if (std::find(stops.begin(), stops.end(), engine_.lane(lane).anchor) != stops.end()) return {};
-        decode::ModelDrafter drafter(*engine_.core().draft_forward());
+        decode::ModelDrafter model_drafter(*engine_.core().draft_forward());
+        decode::ScriptedDrafter scripted(engine_.core().settings().block, settings_.script);
+        decode::Drafter& healthy = settings_.script ? static_cast<decode::Drafter&>(scripted) : model_drafter;
+        decode::Drafter& drafter = faults_.drafter(healthy);
         if (settings_.budget == budget::BudgetKind::adaptive) {
             DP_ASSIGN_OR_RETURN(std::vector<double> costs,
                                 decode::measure_cycle_costs(engine_.core(), {&lane, 1}, drafter, kCostRepeats));
@@ -195,7 +206,7 @@ private:
             retained_ += result.value()[0].retained;
             report("decode", cycle + 1, request_.cycles);
             DP_RETURN_IF_ERROR(recorder_.status());
-            if (result.value()[0].finished) break;
+            if (result.value()[0].finished || !recorder_.ended_early().empty()) break;
         }
         return {};
     }
@@ -210,6 +221,7 @@ private:
     Arm arm_;
     ObservedEngine& engine_;
     Recorder& recorder_;
+    instrument::FaultInjector faults_;
     std::string identity_;
     std::vector<TokenId> occupant_;
     std::size_t retained_ = 0;
@@ -284,10 +296,11 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     options.boundary = request.boundary;
     options.request = request.key;
     options.tokenizer_digest = assembly.tokenizer_identity.digest;
-    options.require_finite_draft = arm != Arm::restored;
+    options.require_finite = arm != Arm::restored;
     options.numerics_class = numerics::numerics_class_name(engine_settings.numerics);
     Recorder recorder(options, writer);
     const std::size_t window = core->window();
+    DP_RETURN_IF_ERROR(instrument::check_faults(settings.treatment.faults, core->shape(), request.boundary));
     ObservedEngine engine(std::move(core));
 
     CaptureHeader header;
@@ -318,9 +331,9 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
         header.treatment.tier = state::tier_name(settings.treatment.tier);
         header.treatment.lane_from = kFreshLane;
         header.treatment.lane_to = settings.treatment.move ? kMovedLane : kFreshLane;
-        for (const instrument::Fault& fault : settings.treatment.faults)
-            header.treatment.faults.push_back(fault.spelling);
     }
+    for (const instrument::Fault& fault : settings.treatment.faults) header.treatment.faults.push_back(fault.spelling);
+    if (!recorder.ended_early().empty()) header.notes.push_back(recorder.ended_early());
     CapturedRequest captured;
     captured.key = request.key;
     captured.prompt_ids.assign(request.prompt.begin(), request.prompt.end());
@@ -339,6 +352,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     result.path = path;
     result.cycles = recorder.cycles();
     result.retained = run.retained();
+    result.ended_early = recorder.ended_early();
     DP_ASSIGN_OR_RETURN(result.digest, writer.finish(std::move(header)));
     return result;
 }

@@ -26,6 +26,8 @@ struct ProbeRequest {
     Position boundary = 0;           // B: page-aligned, 0 < B < P
     std::size_t cycles = 0;          // decode cycles, at least 1; fewer are run when a stop token ends the request
     TemplateIdentity chat_template;  // empty unless the prompt is a rendered chat; part of the snapshot's namespace
+    // Prompt of the request that leaves the restored arm's lane dirty; empty: this prompt backwards.
+    std::vector<TokenId> occupant;
 };
 
 struct ProbeSettings {
@@ -35,7 +37,8 @@ struct ProbeSettings {
     decode::SamplingSettings sampling;
     budget::BudgetKind budget = budget::BudgetKind::full;
     std::shared_ptr<const budget::Seed> seed;  // set exactly for a frozen budget
-    RestoreTreatment treatment;  // of the restored arm
+    RestoreTreatment treatment;                // of the restored arm; faults also of a computing one that takes them
+    decode::ScriptedDrafter::Script script;    // proposes in the draft's place, which then needs level 2 or below
     std::string build_digest;                  // 64 hex digits
     // Called while work goes on: what is being done, how much of how much. May be empty.
     std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;
@@ -46,6 +49,7 @@ struct ArmResult {
     std::string digest;  // capture digest
     std::size_t cycles = 0;
     std::size_t retained = 0;
+    std::string ended_early;  // why a restored arm stopped at rows that are not finite; empty when it did not
 };
 
 // Largest P accepted for a model pair: what position embeddings and the context allow.

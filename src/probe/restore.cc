@@ -13,11 +13,10 @@ Status restore_request(instrument::ObservedEngine& engine, const state::Snapshot
                                        state::target_restore_name(treatment.target), state::tier_name(treatment.tier)));
     }
     state::Lane& lane = engine.lane(lane_id);
-    const instrument::DraftMemory before = instrument::remember_draft_memory(lane);
+    DP_ASSIGN_OR_RETURN(const instrument::CopyFaults faults,
+                        instrument::CopyFaults::before_restore(treatment.faults, lane, snapshot.length));
     DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, treatment.draft, lane));
-    for (const instrument::Fault& fault : treatment.faults) {
-        instrument::shift_context_rows(lane, before, fault.shift, treatment.draft == DraftRestore::exact);
-    }
+    faults.apply(lane, treatment.draft == DraftRestore::exact);
     if (treatment.draft == DraftRestore::rows) engine.core().draft_forward()->rebuild_rings(lane);
     return {};
 }
