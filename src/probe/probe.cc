@@ -325,6 +325,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
                           {"lanes", fmt::format("{}", engine_settings.lanes)},
                           {"device", "cpu"}};
     header.arm = arm;
+    if (arm != Arm::restored) header.near_tie = settings.near_tie;
     if (arm == Arm::restored) {
         header.treatment.restore_target = state::target_restore_name(settings.treatment.target);
         header.treatment.restore_draft = state::draft_restore_name(settings.treatment.draft);

@@ -40,6 +40,7 @@ struct ProbeSettings {
     RestoreTreatment treatment;                // of the restored arm; faults also of a computing one that takes them
     decode::ScriptedDrafter::Script script;    // proposes in the draft's place, which then needs level 2 or below
     std::string build_digest;                  // 64 hex digits
+    std::optional<NearTie> near_tie;           // recorded by computing arms (probe/near_tie.h)
     // Called while work goes on: what is being done, how much of how much. May be empty.
     std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;
 };
