@@ -66,8 +66,8 @@ Status check_regular(const fs::path& file) {
     std::error_code error;
     const fs::file_status found = fs::status(file, error);
     if (!fs::exists(found)) {
-        return corrupt(fmt::format("{}: no such file, expected it in a complete capture; copy the capture again",
-                                   file.string()));
+        return corrupt(
+            fmt::format("{}: no such file, expected it in a complete capture; copy the capture again", file.string()));
     }
     if (fs::is_regular_file(found)) return {};
     return corrupt(fmt::format("{}: found {}, expected a regular file; copy the capture again", file.string(),

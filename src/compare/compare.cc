@@ -84,7 +84,8 @@ public:
         std::map<std::string, ArmStop>& stops = stops_[treated ? 1 : 0];
         if (has_error(step)) {
             const bool draft = step.drafted_cut == CutReason::error || step.offered_cut == CutReason::error;
-            stops[step.request] = {std::string(stage_name(draft ? Stage::draft : Stage::verify)), step.cycle, step.lane};
+            stops[step.request] = {std::string(stage_name(draft ? Stage::draft : Stage::verify)), step.cycle,
+                                   step.lane};
         } else if (!stops.empty()) {
             stops.erase(step.request);  // it went on
         }
@@ -108,7 +109,8 @@ public:
         }
         note_window(control.step, treated.step);
         result_.proposals_changed |= pair.proposals;
-        result_.width_changed |= pair.width && !(options_.width_declared && control.step.drafted == treated.step.drafted);
+        result_.width_changed |=
+            pair.width && !(options_.width_declared && control.step.drafted == treated.step.drafted);
         result_.acceptance_changed |= pair.acceptance;
         result_.output_changed |= pair.output;
         hard |= pair.hard;
@@ -163,8 +165,10 @@ public:
         result_.output_changed = true;
         const bool draft = stop.stage == stage_name(Stage::draft);
         findings.offer(draft ? Stage::draft : Stage::verify, kBeforeAll,
-                       !unwritten.empty() ? unwritten : draft ? "draft_hidden" : "target_hidden", stop.cycle, stop.lane,
-                       Weight::real, [&] {
+                       !unwritten.empty() ? unwritten
+                       : draft            ? "draft_hidden"
+                                          : "target_hidden",
+                       stop.cycle, stop.lane, Weight::real, [&] {
                            return fmt::format("the treated arm stopped with an error, the control went on{}",
                                               unwritten.empty() ? "" : "; the component claims rows that nobody wrote");
                        });
@@ -205,9 +209,9 @@ private:
     void check_provenance(bool treated, const StepRecord& step) {
         for (const SourceRange& range : step.draft_context.provenance) {
             if (range.source == RowSource::computed) continue;
-            contaminated_ = fmt::format("at cycle {} the {} arm's draft reads rows [{}, {}) that are {}, not computed",
-                                        step.cycle, treated ? "treated" : "control", range.first, range.last,
-                                        row_source_name(range.source));
+            contaminated_ =
+                fmt::format("at cycle {} the {} arm's draft reads rows [{}, {}) that are {}, not computed", step.cycle,
+                            treated ? "treated" : "control", range.first, range.last, row_source_name(range.source));
             return;
         }
     }
@@ -302,8 +306,9 @@ std::string reach_words(const Comparison& c) {
                             c.treated_stop->stage);
     }
     if (c.pairs.differing > 0 && c.pairs.same_after > 0) {
-        text += fmt::format("; {} of {} matched lane-cycles differ, the last at cycle {}: the {} behind it are the same",
-                            c.pairs.differing, c.pairs.matched, *c.pairs.last_differing, c.pairs.same_after);
+        text +=
+            fmt::format("; {} of {} matched lane-cycles differ, the last at cycle {}: the {} behind it are the same",
+                        c.pairs.differing, c.pairs.matched, *c.pairs.last_differing, c.pairs.same_after);
     }
     return text;
 }
@@ -357,7 +362,8 @@ std::string next_step_of(const Comparison& c) {
             return "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
         case Verdict::not_comparable:
             if (c.refusals.size() == 1 && c.refusals.front().field == "capture.timing_confounded") {
-                return "measured times decided the widths: repeat both arms with a frozen seed (--budget SEED.json), or "
+                return "measured times decided the widths: repeat both arms with a frozen seed (--budget SEED.json), "
+                       "or "
                        "declare it with compare --treat timing_confounded";
             }
             return "make both arms alike, or declare the one intended difference with --treat FIELD";

@@ -682,7 +682,9 @@ TEST_F(CompareDrift, StaleRowsAreChangedWhateverTheSchedule) {
     component_of(treated_, "restore", kDraftContext).digest = fixture::digest_of("stale");
     const Comparison c = run(control_, treated_);
     EXPECT_EQ(c.verdict, Verdict::changed);
-    EXPECT_THAT(c.why, HasSubstr("second, DRIFT: forward calls cut differently (from stage 'materialise', component 'target_kv' on)"));
+    EXPECT_THAT(
+        c.why,
+        HasSubstr("second, DRIFT: forward calls cut differently (from stage 'materialise', component 'target_kv' on)"));
 }
 
 TEST_F(CompareDrift, DeclaredFormatIsDrift) {

@@ -57,8 +57,8 @@ struct UnmatchedReasons {
     std::int64_t request_missing = 0;
 };
 
-// An arm whose last step of a request was cut short by an error: what it had done until then is evidence, what would have
-// followed is not known.
+// An arm whose last step of a request was cut short by an error: what it had done until then is evidence, what would
+// have followed is not known.
 struct ArmStop {
     std::string stage;  // "draft" or "verify"
     std::int64_t cycle = 0;
@@ -79,7 +79,7 @@ struct Pairs {
     std::int64_t unmatched_treated = 0;
     std::int64_t duplicates_control = 0;  // repeated contexts, field-equal, counted once
     std::int64_t duplicates_treated = 0;
-    std::int64_t differing = 0;  // matched pairs in which anything compared differs
+    std::int64_t differing = 0;                  // matched pairs in which anything compared differs
     std::optional<std::int64_t> last_differing;  // cycle of the last of them
     std::int64_t same_after = 0;                 // matched pairs behind it, all equal
     std::int64_t forced = 0;                     // matched pairs in which lockstep committed the control's tokens
@@ -224,7 +224,7 @@ struct Comparison {
     double max_confidence_change = 0;
     Flips flips;
     std::optional<NearTie> near_tie;
-    std::string drift_explained_by;  // the recorded schedule or format difference; empty when there is none
+    std::string drift_explained_by;     // the recorded schedule or format difference; empty when there is none
     std::vector<std::string> warnings;  // blind spots first
     std::int64_t blind_spots = 0;       // how many of the warnings limit what a SAME can mean
     std::vector<ControlVerdict> controls;

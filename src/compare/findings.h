@@ -1,4 +1,5 @@
-// Collects differences and keeps the earliest in dataflow order, of all and of those that only a fault explains. Inside compare/ only.
+// Collects differences and keeps the earliest in dataflow order, of all and of those that only a fault explains. Inside
+// compare/ only.
 #pragma once
 
 #include <cstdint>

@@ -202,7 +202,7 @@ private:
                                *origin, rows.different, rows.compared, claimed));
             return;
         }
-        report(place, content, false,
+        report(place, claims, false,
                fmt::format("{} of {} rows differ, the first at position {}; {} missing, {} beyond the control's; {}",
                            rows.different, rows.compared, rows.first_different, rows.missing, rows.extra, claimed));
     }
@@ -237,7 +237,7 @@ private:
             if (r == nullptr || s.component == kController || s.digest.empty() || r->digest.empty()) continue;
             if (form_of(treated_, Stage::restore, s.component) != Form::exact) continue;
             if (s.first != r->first || s.last != r->last || s.digest == r->digest) continue;
-            report({Stage::restore, restore->lane, s.component}, content, true,
+            report({Stage::restore, restore->lane, s.component}, claims, true,
                    fmt::format("content of [{}, {}) differs from the snapshot it was restored from", s.first, s.last));
         }
     }

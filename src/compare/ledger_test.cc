@@ -64,9 +64,11 @@ TEST_P(ShiftSearch, IsNamedByTheLedger) {
     EXPECT_EQ(findings.first()->lane, 1);
     EXPECT_FALSE(findings.first()->cycle.has_value());
     const std::int64_t good = kRows - std::abs(GetParam());
-    EXPECT_EQ(findings.first()->detail,
-              fmt::format("rows shifted by {:+}: {} of 511 rows hold the control's row of {} positions {}; claimed 511, "
-                          "written {}", GetParam(), good, std::abs(GetParam()), GetParam() > 0 ? "earlier" : "later", good));
+    EXPECT_EQ(
+        findings.first()->detail,
+        fmt::format("rows shifted by {:+}: {} of 511 rows hold the control's row of {} positions {}; claimed 511, "
+                    "written {}",
+                    GetParam(), good, std::abs(GetParam()), GetParam() > 0 ? "earlier" : "later", good));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shifts, ShiftSearch, testing::Values(1, 5, 31, 32, 33, -7));

@@ -189,9 +189,10 @@ private:
         const bool context_known = !c_.draft_context.digest.empty() && !t_.draft_context.digest.empty();
         rows(c_.draft_hidden_digests, t_.draft_hidden_digests, control_.draft_hidden, treated_.draft_hidden, drafted_,
              Stage::draft, kHiddenRank, "draft_hidden",
-             context_known && !context_differs_ ? "; the recorded context rows are equal, so another input of the draft "
-                                                  "differs (its rings, a stale anchor or a pending row)"
-                                                : "",
+             context_known && !context_differs_
+                 ? "; the recorded context rows are equal, so another input of the draft "
+                   "differs (its rings, a stale anchor or a pending row)"
+                 : "",
              draft_drift_, outcome_.draft_drift);
     }
 
@@ -301,13 +302,14 @@ private:
         outcome_.hard = outcome_.hard || unexplained;
         report(Stage::accept, 0, cut_differs ? "retained" : "accepted",
                unexplained ? Weight::real : Weight::explainable, [&] {
-            if (cut_differs) {
-                return fmt::format("{} accepted in both, retained {} and emitted {}, the control {} and {}",
-                                   t_.accepted, t_.retained, t_.emitted, c_.retained, c_.emitted);
-            }
-            return fmt::format("accepted {} of {} rows verified in both arms, the control {}{}", t_accepted, both,
-                               c_accepted, unexplained ? ", though proposals and target choices agree" : "");
-        });
+                   if (cut_differs) {
+                       return fmt::format("{} accepted in both, retained {} and emitted {}, the control {} and {}",
+                                          t_.accepted, t_.retained, t_.emitted, c_.retained, c_.emitted);
+                   }
+                   return fmt::format("accepted {} of {} rows verified in both arms, the control {}{}", t_accepted,
+                                      both, c_accepted,
+                                      unexplained ? ", though proposals and target choices agree" : "");
+               });
     }
 
     bool target_choices_differ(std::int64_t both) const {
