@@ -137,8 +137,8 @@ TEST_F(BudgetProgram, refuses_captures_that_do_not_serve) {
     expect_refused(rest, {"found 0 names, expected CAPTURE..."});
     expect_refused("nowhere" + rest, {"nowhere", "no such capture directory"});
     expect_refused("o" + rest, {"o: found the output of a probe", "calibrate from its control/"});
-    expect_refused("o/control --out s.json", {"found neither or a mixture of --costs and of --target with --draft"});
-    expect_refused("o/control --target t" + rest, {"found neither or a mixture"});
+    expect_refused("o/control --out s.json", {"found neither costs nor models"});
+    expect_refused("o/control --target t" + rest, {"found --target without --draft"});
     expect_refused("o/control --costs costs.json", {"--out SEED.json is missing"});
     expect_refused("o/control --lanes 0" + rest, {"--lanes"});
 
