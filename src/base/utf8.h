@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace draftprobe {
@@ -13,5 +14,9 @@ std::size_t utf8_sequence(std::string_view text, std::size_t offset);
 
 // Offset of the first byte that starts no well-formed sequence; nullopt when all of `text` is UTF-8.
 std::optional<std::size_t> utf8_first_error(std::string_view text);
+
+// `text` for a terminal: controls (C0, DEL, C1), bidirectional overrides and ill-formed bytes become '?', so that text
+// of foreign files can neither forge lines nor drive the terminal.
+std::string printable_text(std::string_view text);
 
 }  // namespace draftprobe

@@ -55,5 +55,18 @@ TEST(Utf8, OverlongFormsAndCutSequencesAreNot) {
     EXPECT_EQ(utf8_first_error(""), std::nullopt);
 }
 
+TEST(Utf8, PrintableTextDrivesNoTerminal) {
+    EXPECT_EQ(printable_text("plain \xc3\xa4 \xf0\x9f\x99\x82"), "plain \xc3\xa4 \xf0\x9f\x99\x82");
+    EXPECT_EQ(printable_text("a\x1b[31m\r\nb\x7f"), "a?[31m??b?");
+    EXPECT_EQ(printable_text("a\xc2\x9b"
+                             "31m\xc2\x85"),
+              "a?31m?");
+    EXPECT_EQ(printable_text("\xe2\x80\xae"
+                             "evil\xe2\x81\xa6\xe2\x80\xa8"),
+              "?evil??");
+    EXPECT_EQ(printable_text("\xff\xc3"), "??");
+    EXPECT_EQ(printable_text("\xc2\xa0"), "\xc2\xa0");
+}
+
 }  // namespace
 }  // namespace draftprobe

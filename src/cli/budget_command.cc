@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
@@ -7,7 +8,9 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/json_writer.h"
+#include "base/utf8.h"
 #include "budget/seed.h"
+#include "capture/reader.h"
 #include "cli/arguments.h"
 #include "cli/capture_path.h"
 #include "cli/console.h"
@@ -30,8 +33,6 @@ constexpr std::size_t kCostRepeats = 15;  // measured cycles per width
 struct Costs {
     budget::CostTable table;
     std::size_t lanes = 1;
-    std::string target_digest;  // identity of the models that were measured; empty for costs from a file
-    std::string draft_digest;
 };
 
 Result<Costs> costs_from_file(const fs::path& path, std::size_t lanes) {
@@ -58,14 +59,52 @@ std::vector<TokenId> filler_tokens(std::size_t count, std::size_t vocab) {
     return tokens;
 }
 
+// Costs of other models or settings than the captures' say nothing about them. The first capture speaks for all.
+Status check_measured(const fs::path& path, const probe::Assembly& assembly, const decode::EngineSettings& settings) {
+    DP_ASSIGN_OR_RETURN(const CaptureReader reader, CaptureReader::open(path));
+    const CaptureHeader& header = reader.header();
+    const auto setting = [&header](std::string_view field) {
+        for (const Setting& entry : header.settings) {
+            if (entry.field == field) return entry.value;
+        }
+        return std::string("nothing");
+    };
+    const bool affine = assembly.models.draft->precision() == model::DraftPrecision::affine4;
+    const struct {
+        std::string_view option;
+        std::string measured, captured;
+    } rows[] = {
+        {"--target", assembly.target_identity.digest, header.identity.target.digest},
+        {"--draft", assembly.draft_identity.digest, header.identity.draft.digest},
+        {"--numerics", std::string(numerics::numerics_class_name(settings.numerics)), setting("numerics")},
+        {"--kv", std::string(state::kv_format_name(settings.kv_format)), setting("kv_format")},
+        {"--draft-bits", affine ? "affine4" : "stored", setting("draft.precision")},
+    };
+    for (const auto& row : rows) {
+        if (row.measured == row.captured) continue;
+        return mismatch(fmt::format(
+            "{}: costs would be measured with {}, {} was made with {}; give the models and settings of the captures",
+            row.option, row.measured.substr(0, 16), path.string(), row.captured.substr(0, 16)));
+    }
+    return {};
+}
+
 // Cycles of --lanes lanes with --context tokens each, on the models and settings of the options.
-Result<Costs> measured_costs(const Arguments& arguments, Console& console) {
+Result<Costs> measured_costs(const Arguments& arguments, const fs::path& capture, Console& console) {
     DP_ASSIGN_OR_RETURN(const probe::Assembly assembly, load_models(arguments, true, console));
     const auto context = static_cast<std::size_t>(*arguments.number("context"));
     DP_ASSIGN_OR_RETURN(decode::EngineSettings settings,
                         engine_settings(arguments, assembly.models.target->config(), console));
+    DP_RETURN_IF_ERROR(check_measured(capture, assembly, settings));
     const auto block = static_cast<std::size_t>(assembly.models.draft->config().block);
     settings.max_tokens = context + 2 * block;
+    const std::int64_t positions =
+        std::min(assembly.models.target->config().max_positions, assembly.models.draft->config().max_positions);
+    if (settings.max_tokens > static_cast<std::size_t>(positions)) {
+        return exhausted(fmt::format(
+            "--context: found {}, expected at most {} (max_position_embeddings less two blocks); give fewer tokens",
+            context, positions - static_cast<std::int64_t>(2 * block)));
+    }
     DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, settings));
     decode::ProductionEngine engine(std::move(core));
     const auto vocab = static_cast<std::size_t>(assembly.models.target->config().vocab);
@@ -80,8 +119,6 @@ Result<Costs> measured_costs(const Arguments& arguments, Console& console) {
     decode::ModelDrafter drafter(*engine.core().draft_forward());
     Costs costs;
     costs.lanes = lanes.size();
-    costs.target_digest = assembly.target_identity.digest;
-    costs.draft_digest = assembly.draft_identity.digest;
     DP_ASSIGN_OR_RETURN(costs.table, decode::measure_cycle_costs(engine.core(), lanes, drafter, kCostRepeats));
     console.clear_progress();
     console.note(fmt::format("budget calibrate: costs measured with {} lane{} of {} tokens, median of {}; {}",
@@ -90,31 +127,20 @@ Result<Costs> measured_costs(const Arguments& arguments, Console& console) {
     return costs;
 }
 
-Result<Costs> costs_of(const Arguments& arguments, Console& console) {
+Result<Costs> costs_of(const Arguments& arguments, const fs::path& capture, Console& console) {
     const bool models = arguments.given("target") && arguments.given("draft");
     if (arguments.given("costs") == models || arguments.given("target") != arguments.given("draft")) {
-        return invalid_argument(
-            "budget calibrate: found neither or a mixture of --costs and of --target with --draft, expected one of "
-            "them: costs from a file, or measured on the models");
+        return invalid_argument(fmt::format(
+            "budget calibrate: found {}, expected either --costs FILE.json, or --target with --draft to measure on",
+            arguments.given("costs") && models ? "both --costs and models"
+            : arguments.given("target")        ? "--target without --draft"
+            : arguments.given("draft")         ? "--draft without --target"
+                                               : "neither costs nor models"));
     }
-    if (models) return measured_costs(arguments, console);
+    if (models) return measured_costs(arguments, capture, console);
     auto costs = costs_from_file(arguments.text("costs"), static_cast<std::size_t>(*arguments.number("lanes")));
     if (!costs.ok()) return costs.status().with_context("--costs");
     return costs;
-}
-
-// Costs of other models than the captures' say nothing about them.
-Status check_models(const Costs& costs, const budget::Provenance& captures) {
-    const auto differ = [](std::string_view option, const std::string& measured, const std::string& captured) {
-        return mismatch(
-            fmt::format("--{}: costs were measured on files with digest {}, the captures were made with {}; give the "
-                        "models of the captures",
-                        option, measured.substr(0, 16), captured.substr(0, 16)));
-    };
-    if (costs.target_digest.empty()) return {};
-    if (costs.target_digest != captures.target) return differ("target", costs.target_digest, captures.target);
-    if (costs.draft_digest != captures.draft) return differ("draft", costs.draft_digest, captures.draft);
-    return {};
 }
 
 // --force must not delete what a mistyped --out names: only a seed is replaced.
@@ -155,8 +181,8 @@ std::string text_view(const Made& made) {
     out += fmt::format("captures        {}{}\n", c.captures, seed.provenance.after_restore ? ", restored arms" : "");
     out += fmt::format(
         "lane-cycles     {} taught; not counted: {} repeated contexts, {} forced, {} not drafted, {} without verified "
-        "rows\n",
-        seed.provenance.lane_cycles, c.duplicates, c.forced, c.not_drafted, c.not_at_risk);
+        "rows, {} without a finite confidence\n",
+        seed.provenance.lane_cycles, c.duplicates, c.forced, c.not_drafted, c.not_at_risk, c.not_finite);
     out += fmt::format("cost            {} lanes:", seed.lanes);
     for (const double cost : seed.state.cost) out += fmt::format(" {:.4g}", cost);
     out += "\n\nconfidence up to    matched   rejected     hazard   (prior included)\n";
@@ -164,7 +190,7 @@ std::string text_view(const Made& made) {
         out += fmt::format("{:>16} {:>10.2f} {:>10.2f} {:>10.4f}\n", seed.upper_edges[i], seed.state.successes[i],
                            seed.state.failures[i], hazard(seed.state, i));
     }
-    for (const std::string& note : c.notes) out += fmt::format("note: {}\n", note);
+    for (const std::string& note : c.notes) out += fmt::format("note: {}\n", printable_text(note));
     return out;
 }
 
@@ -179,7 +205,8 @@ std::string json_view(const Made& made) {
     json.member("lane_cycles", seed.provenance.lane_cycles);
     json.key("not_counted").begin_object();
     json.member("duplicates", c.duplicates).member("forced", c.forced);
-    json.member("not_drafted", c.not_drafted).member("not_at_risk", c.not_at_risk).end_object();
+    json.member("not_drafted", c.not_drafted).member("not_at_risk", c.not_at_risk);
+    json.member("not_finite", c.not_finite).end_object();
     json.key("buckets").begin_array();
     for (std::size_t i = 0; i < seed.upper_edges.size(); ++i) {
         json.begin_object().member("upper_edge", seed.upper_edges[i]);
@@ -197,22 +224,21 @@ Result<int> run_calibrate(const Arguments& arguments, Console& console) {
     const fs::path out = arguments.text("out");
     const bool force = arguments.given("force");
     DP_RETURN_IF_ERROR(check_out(out, force));
-    DP_ASSIGN_OR_RETURN(const Costs costs, costs_of(arguments, console));
-    replay::CalibrateOptions options;
-    options.costs = costs.table;
-    options.lanes = costs.lanes;
-    options.after_restore = arguments.given("after-restore");
     const std::vector<fs::path> captures(arguments.positionals().begin(), arguments.positionals().end());
     for (const fs::path& path : captures) {
         DP_RETURN_IF_ERROR(check_is_capture(path, "calibrate from its control/, or from its treated/ alone"));
     }
+    DP_ASSIGN_OR_RETURN(const Costs costs, costs_of(arguments, captures.front(), console));
+    replay::CalibrateOptions options;
+    options.costs = costs.table;
+    options.lanes = costs.lanes;
+    options.after_restore = arguments.given("after-restore");
     const Result<replay::Calibration> made = replay::calibrate(captures, options);
     if (!made.ok() && made.status().code() == StatusCode::corrupt) {
         console.error(made.status().message());
         return kExitCorrupt;
     }
     if (!made.ok()) return made.status();
-    DP_RETURN_IF_ERROR(check_models(costs, made->seed.provenance));
     DP_ASSIGN_OR_RETURN(const std::string text, budget::seed_json(made->seed));
     DP_RETURN_IF_ERROR(write_file_atomically(out, text, force).with_context("--out"));
     const Made view{out, sha256_hex(text), *made};

@@ -26,7 +26,11 @@ int write_all(int descriptor, std::string_view text) {
 
 }  // namespace
 
-Console::Console() : terminal_(::isatty(STDERR_FILENO) == 1) { ::signal(SIGPIPE, SIG_IGN); }
+// A closed pipe and a file size limit are errors of the write call, reported and cleaned up after, not deaths.
+Console::Console() : terminal_(::isatty(STDERR_FILENO) == 1) {
+    ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN);
+}
 
 void Console::out(std::string_view text) {
     clear_progress();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 
+#include "base/hash.h"
 #include "base/json_writer.h"
 #include "cli/arguments.h"
 #include "cli/console.h"
@@ -73,7 +74,9 @@ Result<std::optional<budget::Controller>> make_controller(const BudgetChoice& ch
     return controller;
 }
 
-// Prompts draw different random numbers under one seed: each has its place in the list as its number.
+// Prompts draw different random numbers under one seed, and each the same alone and among others.
+std::uint64_t request_number(const std::vector<TokenId>& prompt) { return xxh3_64(std::as_bytes(std::span(prompt))); }
+
 Result<Generated> generate(decode::ProductionEngine& engine, const std::vector<Prompt>& prompts,
                            const decode::Request& request, Console& console) {
     const std::unique_ptr<decode::Drafter> drafter = make_drafter(engine.core());
@@ -81,7 +84,7 @@ Result<Generated> generate(decode::ProductionEngine& engine, const std::vector<P
     std::size_t prompt_tokens = 0;
     for (const Prompt& prompt : prompts) {
         batch.push_back({prompt.tokens, request});
-        batch.back().request.sampling.request = batch.size() - 1;
+        batch.back().request.sampling.request = request_number(prompt.tokens);
         prompt_tokens += prompt.tokens.size();
     }
     Generated generated;
@@ -194,6 +197,11 @@ Result<std::vector<Prompt>> read_prompts(const std::vector<PromptFile>& files, c
 
 Result<int> run_generate(const Arguments& arguments, Console& console) {
     DP_ASSIGN_OR_RETURN(const std::vector<PromptFile> files, read_prompt_files(arguments));
+    for (const char* option : {"draft-bits", "budget"}) {
+        if (arguments.given("draft") || !arguments.given(option)) continue;
+        return invalid_argument(fmt::format(
+            "generate: --{}: found without --draft, expected a draft beside it; plain decoding has none", option));
+    }
     DP_ASSIGN_OR_RETURN(const probe::Assembly assembly, load_models(arguments, false, console));
     for (const std::string& note : probe::assembly_notes(assembly, files.front().chat_template)) console.warning(note);
     DP_ASSIGN_OR_RETURN(decode::EngineSettings settings,
@@ -234,7 +242,8 @@ const Command kGenerateCommand = {
         "is not part of the text. With --temperature the continuation is sampled, from the target's distribution "
         "whether drafted or not. A summary goes to standard error.\n\n"
         "Several prompts share the lanes: they prefill and decode side by side, and each continuation is the one that "
-        "its prompt gets alone. Each is then preceded by a line with its prompt's name.",
+        "its prompt gets alone; equal prompts get equal continuations, sampled ones too. Each is then preceded by a "
+        "line with its prompt's name.",
     .exit_status = "0 done\n2 usage error, or could not run\n5 the draft is not what its selection.json lists",
     .examples =
         "draftprobe generate --target T --prompt main.c\n"

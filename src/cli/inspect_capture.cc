@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/json_writer.h"
+#include "base/utf8.h"
 #include "capture/reader.h"
 #include "cli/inspect.h"
 
@@ -26,13 +27,9 @@ std::vector<Group> groups_of(const Identity& identity) {
             {"non_draft_input", identity.non_draft_input_digest, 0}};
 }
 
-// Text of a foreign capture passes here: control bytes become '?'.
+// Text of a foreign capture passes here.
 std::string line(std::string_view label, std::string_view text) {
-    std::string plain(text);
-    for (char& c : plain) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    }
-    return fmt::format("{:<16}{}\n", label, plain);
+    return fmt::format("{:<16}{}\n", label, printable_text(text));
 }
 
 std::string treatment_text(const CaptureHeader& header) {

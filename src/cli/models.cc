@@ -1,5 +1,7 @@
 #include "cli/models.h"
 
+#include <fmt/format.h>
+
 #include "cli/command.h"
 
 namespace draftprobe::cli {
@@ -18,6 +20,12 @@ Result<probe::Assembly> load_models(const Arguments& arguments, bool with_identi
     }
     Result<probe::Assembly> assembly = probe::load_assembly(arguments.text("target"), draft, with_identity, options);
     if (export_damaged) console.set_failure_exit(kExitCorrupt);
+    if (assembly.ok() && !assembly->unread.empty()) {
+        console.warning(
+            fmt::format("{} tensor{} of the checkpoints {} not read, {} among them; 'draftprobe inspect' lists what is",
+                        assembly->unread.size(), assembly->unread.size() == 1 ? "" : "s",
+                        assembly->unread.size() == 1 ? "is" : "are", assembly->unread.front()));
+    }
     return assembly;
 }
 

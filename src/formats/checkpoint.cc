@@ -37,9 +37,10 @@ bool other_part(std::string_view name) {
                        [&](std::string_view p) { return starts_with(name, p); });
 }
 
+// A link to nothing counts: reading it fails then, instead of the file being taken for absent.
 bool file_exists(const fs::path& path) {
     std::error_code error;
-    return fs::exists(fs::status(path, error));
+    return fs::exists(fs::symlink_status(path, error));
 }
 
 // A shard is a plain file name: nothing that leaves the directory.

@@ -175,7 +175,9 @@ Result<Manifest> parse_manifest(const Json& json, std::string_view subject) {
 Result<std::optional<Manifest>> read_manifest(const fs::path& dir) {
     const fs::path path = dir / kManifestFileName;
     const Result<Json> json = parse_json_file(path, kMaxManifestBytes);
-    if (!json.ok() && json.status().code() == StatusCode::not_found) return std::optional<Manifest>();
+    std::error_code error;
+    const bool absent = !fs::exists(fs::symlink_status(path, error));  // a link to nothing is not absence
+    if (!json.ok() && json.status().code() == StatusCode::not_found && absent) return std::optional<Manifest>();
     if (!json.ok()) return json.status();
     DP_ASSIGN_OR_RETURN(Manifest manifest, parse_manifest(*json, path.string()));
     return std::optional<Manifest>(std::move(manifest));

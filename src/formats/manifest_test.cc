@@ -181,5 +181,13 @@ TEST(EffectivenessNote, IsOneSentenceOverAllDifferences) {
               "effort none, this run has high");
 }
 
+TEST(Manifest, ALinkToNothingIsNotAbsence) {
+    const TestDirectory dir;
+    ASSERT_TRUE(read_manifest(dir.path()).ok());
+    EXPECT_FALSE(read_manifest(dir.path()).value().has_value());
+    std::filesystem::create_symlink("/nowhere/selection.json", dir.path() / kManifestFileName);
+    EXPECT_EQ(read_manifest(dir.path()).status().code(), StatusCode::not_found);
+}
+
 }  // namespace
 }  // namespace draftprobe

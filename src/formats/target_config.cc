@@ -244,8 +244,13 @@ Result<TargetConfig> parse_target_config(const Json& config, const Json* generat
 Result<TargetConfig> read_target_config(const std::filesystem::path& dir) {
     const std::filesystem::path path = dir / "config.json";
     DP_ASSIGN_OR_RETURN(const Json config, parse_json_file(path, kMaxConfigBytes));
-    const Result<Json> generation = parse_json_file(dir / "generation_config.json", kMaxConfigBytes);
-    if (!generation.ok() && generation.status().code() != StatusCode::not_found) return generation.status();
+    const std::filesystem::path generation_path = dir / "generation_config.json";
+    std::error_code error;
+    // A link to nothing is not absence: its stop tokens would silently be others.
+    const bool absent = !std::filesystem::exists(std::filesystem::symlink_status(generation_path, error));
+    const Result<Json> generation = parse_json_file(generation_path, kMaxConfigBytes);
+    if (!generation.ok() && !(absent && generation.status().code() == StatusCode::not_found))
+        return generation.status();
     if (generation.ok() && !generation.value().is_object()) {
         return corrupt(fmt::format("{}: found {}, expected a JSON object", (dir / "generation_config.json").string(),
                                    generation.value().type_name()));

@@ -79,12 +79,17 @@ Result<Assembly> load_assembly(const std::filesystem::path& target_dir, const st
     DP_ASSIGN_OR_RETURN(const Checkpoint target, Checkpoint::open(target_dir));
     assembly.target_precision = target_precision(target);
     // Headers next: what is missing or misshapen is refused before gigabytes are read.
-    DP_RETURN_IF_ERROR(model::plan_target(target, target_config).status());
+    const auto note_unread = [&assembly](const std::vector<std::string>& names) {
+        assembly.unread.insert(assembly.unread.end(), names.begin(), names.end());
+    };
+    DP_ASSIGN_OR_RETURN(const auto target_plan, model::plan_target(target, target_config));
+    note_unread(target_plan.unused);
     if (draft_config) {
         DP_ASSIGN_OR_RETURN(const Checkpoint draft, Checkpoint::open(draft_dir));
         // The export is checked before its weights are used: damaged ones need not be loadable.
         DP_RETURN_IF_ERROR(check_export(draft, options, cache, assembly));
-        DP_RETURN_IF_ERROR(model::plan_draft(draft, *draft_config).status());
+        DP_ASSIGN_OR_RETURN(const auto draft_plan, model::plan_draft(draft, *draft_config));
+        note_unread(draft_plan.unused);
         DP_ASSIGN_OR_RETURN(assembly.models.draft,
                             model::DraftModel::load(draft, *draft_config, options.draft_precision));
         if (with_identity && !assembly.manifest) {

@@ -24,6 +24,7 @@ struct Assembly {
     IdentityGroup tokenizer_identity;
     std::optional<Manifest> manifest;  // of the draft: its selection.json, checked against its files
     std::string target_precision;      // as a manifest spells it
+    std::vector<std::string> unread;   // tensors of the checkpoints that the models do not read
 };
 
 struct AssemblyOptions {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -196,6 +197,16 @@ Status Calibrator::add_step(const fs::path& path, const CaptureHeader& header, c
     const auto before = static_cast<std::size_t>(is_new ? 0 : known.seen());
     const auto after = static_cast<std::size_t>(now.seen());
     if (after <= before) return ++result_.duplicates, Status();
+    const std::span<const float> taught = std::span(step.prefix_confidence).subspan(before, after - before);
+    for (const float confidence : taught) {
+        if (!std::isfinite(confidence) || (confidence >= 0 && confidence <= 1)) continue;
+        return corrupt(
+            fmt::format("{}: found a prefix confidence of {}, expected a probability; record the capture "
+                        "again",
+                        place(), confidence));
+    }
+    if (std::none_of(taught.begin(), taught.end(), [](float confidence) { return std::isfinite(confidence); }))
+        return ++result_.not_finite, Status();
     budget::teach(result_.seed.upper_edges, step.prefix_confidence, before, after, static_cast<std::size_t>(now.length),
                   result_.seed.state);
     if (is_new) ++result_.seed.provenance.lane_cycles;
@@ -229,10 +240,11 @@ Result<Calibration> Calibrator::finish() {
     result_.captures = digests_.size();
     result_.seed.provenance.captures.assign(digests_.begin(), digests_.end());
     if (result_.seed.provenance.lane_cycles == 0) {
-        return invalid_argument(
-            fmt::format("calibrate: found no lane-cycle that teaches in {} captures ({} forced, {} not drafted, {} "
-                        "without verified rows), expected at least 1; record more cycles",
-                        result_.captures, result_.forced, result_.not_drafted, result_.not_at_risk));
+        return invalid_argument(fmt::format(
+            "calibrate: found no lane-cycle that teaches in {} captures ({} forced, {} not drafted, {} "
+            "without verified rows, {} without a finite confidence), expected at least 1; record more "
+            "cycles",
+            result_.captures, result_.forced, result_.not_drafted, result_.not_at_risk, result_.not_finite));
     }
     return std::move(result_);
 }

@@ -36,6 +36,7 @@ struct Calibration {
     std::int64_t duplicates = 0;     // nothing of the context was new
     std::int64_t not_drafted = 0;    // proposals that the draft did not choose greedily (scripted, sampled, none)
     std::int64_t not_at_risk = 0;    // nothing was verified
+    std::int64_t not_finite = 0;     // no position with a finite confidence
     std::vector<std::string> notes;  // of the captures, each once, and warnings: to be repeated by every report
 };
 

@@ -129,7 +129,10 @@ TEST_F(BudgetProgram, measures_costs_on_the_models_of_the_captures) {
 
     expect_refused(
         "o/control --target '" + golden("target-r2-mlx4") + "' --draft '" + golden("draft-w64") + "' --out s.json",
-        {"--target: costs were measured on files with digest", "the models of the captures"});
+        {"--target: costs would be measured with", "the models and settings of the captures"});
+    expect_refused("o/control " + pair() + "--kv int8 --out s.json", {"--kv: costs would be measured with int8"});
+    expect_refused("o/control " + pair() + "--draft-bits 4 --out s.json", {"--draft-bits: costs would be measured"});
+    expect_refused("o/control " + pair() + "--context 5000 --out s.json", {"--context: found 5000", "at most 4080"});
 }
 
 TEST_F(BudgetProgram, refuses_captures_that_do_not_serve) {
@@ -137,8 +140,8 @@ TEST_F(BudgetProgram, refuses_captures_that_do_not_serve) {
     expect_refused(rest, {"found 0 names, expected CAPTURE..."});
     expect_refused("nowhere" + rest, {"nowhere", "no such capture directory"});
     expect_refused("o" + rest, {"o: found the output of a probe", "calibrate from its control/"});
-    expect_refused("o/control --out s.json", {"found neither or a mixture of --costs and of --target with --draft"});
-    expect_refused("o/control --target t" + rest, {"found neither or a mixture"});
+    expect_refused("o/control --out s.json", {"found neither costs nor models"});
+    expect_refused("o/control --target t" + rest, {"found --target without --draft"});
     expect_refused("o/control --costs costs.json", {"--out SEED.json is missing"});
     expect_refused("o/control --lanes 0" + rest, {"--lanes"});
 
