@@ -5,6 +5,7 @@
 #include "cli/engine_options.h"
 #include "cli/models.h"
 #include "cli/prompt.h"
+#include "cli/resume_arm.h"
 #include "cli/version.h"
 
 namespace draftprobe::cli {
@@ -83,6 +84,9 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     plan.settings.level = static_cast<int>(*arguments.number("level"));
     plan.settings.digest_every = static_cast<std::size_t>(*arguments.number("digest-every"));
     DP_ASSIGN_OR_RETURN(plan.settings.treatment.draft, state::parse_draft_restore(arguments.text("restore-draft")));
+    DP_ASSIGN_OR_RETURN(plan.settings.treatment.target, state::parse_target_restore(arguments.text("restore-target")));
+    DP_ASSIGN_OR_RETURN(plan.settings.treatment.tier, state::parse_tier(arguments.text("tier")));
+    plan.settings.resume_elsewhere = resume_in_new_process;
     DP_ASSIGN_OR_RETURN(plan.settings.build_digest, build_digest());
 
     DP_ASSIGN_OR_RETURN(plan.request.prompt, prompt_tokens(prompt, plan.assembly, console));
