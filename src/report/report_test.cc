@@ -91,7 +91,7 @@ TEST(ReportJson, HasTheContractFields) {
     const Json& r = *json;
     EXPECT_EQ(r["verdict"], "CHANGED");
     EXPECT_EQ(r["exit"], 1);
-    EXPECT_EQ(r["report_version"], 1);
+    EXPECT_EQ(r["report_version"], 2);
     EXPECT_EQ(r["pairs"]["matched"], 6);
     EXPECT_EQ(r["pairs"]["unmatched_control"], 0);
     EXPECT_EQ(r["pairs"]["unmatched_treated"], 0);
@@ -240,10 +240,10 @@ TEST(ReportHtml, EscapesEverything) {
 
 TEST(ReportHtml, ChartsSurviveDegenerateData) {
     const double infinity = std::numeric_limits<double>::infinity();
-    EXPECT_THAT(chart_figure({"t", "x", "y", {}, 0}), HasSubstr("Nothing was recorded"));
+    EXPECT_THAT(chart_figure({"t", "x", "y", {}, 0, ""}), HasSubstr("Nothing was recorded"));
     for (const auto& points : std::vector<std::vector<std::pair<double, double>>>{
              {{0, 0}}, {{5, 1}, {5, 2}}, {{0, 0}, {1, infinity}}, {{0, 1e-300}, {1, 1e300}}}) {
-        const std::string figure = chart_figure({"t", "x", "y", {{"n", "c", points, false}}, 0});
+        const std::string figure = chart_figure({"t", "x", "y", {{"n", "c", points, false}}, 0, ""});
         EXPECT_THAT(figure, HasSubstr("</svg>"));
         EXPECT_THAT(figure, Not(HasSubstr("nan")));
         EXPECT_THAT(figure, Not(HasSubstr("inf")));
