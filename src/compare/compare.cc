@@ -430,7 +430,9 @@ void explain_insufficient(Comparison& c, const std::string& reason, const std::s
 
 std::string next_step_of(const Comparison& c) {
     switch (c.verdict) {
-        case Verdict::same: return c.level < 2 ? "repeat at --level 3 to compare state and hidden rows as well" : "";
+        case Verdict::same:
+            if (c.blind_spots > 0) return "dirty the lane with another request before the restore, and compare again";
+            return c.level < 2 ? "repeat at --level 3 to compare state and hidden rows as well" : "";
         case Verdict::drift: return "compare against a control with the same schedule and format to see it vanish";
         case Verdict::changed:
             if (c.level < 2 && !(c.first && !c.first->cycle)) {

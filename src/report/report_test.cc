@@ -261,8 +261,10 @@ TEST(Report, StatisticsAreInEveryView) {
     EXPECT_EQ(a["reliability"][1]["arm"], "treated");
     EXPECT_EQ(a["reliability"][1]["widths"][0]["verified"], 2);
     EXPECT_EQ(a["reliability"][1]["widths"][0]["realised_retained"], 3.0);
-    ASSERT_EQ(a["hazards"]["control"].size(), 1u);  // 0.9, 0.85 and the unverified 0.8 share a stratum
+    ASSERT_EQ(a["hazards"]["control"].size(), 2u);
+    EXPECT_EQ(a["hazards"]["control"][0]["stratum"], 7);
     EXPECT_EQ(a["hazards"]["control"][0]["unknown"], 1);
+    EXPECT_EQ(a["hazards"]["control"][1]["known"], 2);
     EXPECT_TRUE(a["trend"]["control"].is_null());
     EXPECT_THAT(report_text(c), HasSubstr("informative censoring"));
     const std::string html = report_html(c);
