@@ -440,7 +440,8 @@ std::string next_step_of(const Comparison& c) {
             }
             return "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
         case Verdict::not_comparable:
-            if (c.refusals.size() == 1 && c.refusals.front().field == "capture.timing_confounded") {
+            if (std::any_of(c.refusals.begin(), c.refusals.end(),
+                            [](const Refusal& r) { return r.field == "capture.timing_confounded"; })) {
                 return "measured times decided the widths: repeat both arms with a frozen seed (--budget SEED.json), "
                        "or "
                        "declare it with compare --treat timing_confounded";

@@ -706,6 +706,8 @@ TEST_F(Field, TimingConfoundedCapturesSayWhatToDo) {
     EXPECT_THAT(c.next_step, HasSubstr("frozen seed"));
     EXPECT_THAT(c.next_step, HasSubstr("--treat timing_confounded"));
     expect_same(run(control_, treated_, {"timing_confounded"}));
+    treated_.header.settings[0].value = "int8";
+    EXPECT_THAT(judge().next_step, HasSubstr("--treat timing_confounded")) << "beside other mismatches too";
 }
 
 }  // namespace
