@@ -22,8 +22,9 @@ ARROWS = {
     "compare": ["base", "capture"],
     "replay": ["base", "budget", "capture", "compare"],
     "report": ["base", "capture", "compare"],
+    "study": [*ENGINE, "instrument", "text", "capture", "probe", "compare"],
     "bench": [*ENGINE, "text", "capture", "probe", "compare"],
-    "cli": [*ENGINE, "instrument", "text", "capture", "probe", "compare", "replay", "report", "bench"],
+    "cli": [*ENGINE, "instrument", "text", "capture", "probe", "compare", "replay", "report", "study", "bench"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 

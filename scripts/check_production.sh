@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 fail() { echo "production check: $1" >&2; exit 1; }
 
 mkdir -p "$work/without/src"
-for folder in base formats numerics model state decode; do cp -r "src/$folder" "$work/without/src/$folder"; done
+for folder in base formats numerics model state budget decode; do cp -r "src/$folder" "$work/without/src/$folder"; done
 count=0
 while IFS= read -r source; do
   # Relative paths in both trees (assert prints them); -P: without line markers.
@@ -25,7 +25,7 @@ done < <(find src/decode src/state src/model -name '*.cc' ! -name '*_test.cc' ! 
 
 # No early exit of grep below: with pipefail a closed pipe would count as "nothing found".
 symbols() { nm -C "$@" 2>/dev/null; }
-libraries=("$build"/src/libdp_{base,formats,numerics,model,state,decode}.a)
+libraries=("$build"/src/libdp_{base,formats,numerics,model,state,budget,decode}.a)
 for library in "${libraries[@]}"; do [ -f "$library" ] || fail "$library is missing; build first"; done
 pattern='draftprobe::instrument|SinkObserver|CycleSink'
 if symbols "${libraries[@]}" | grep -E "$pattern" >&2; then fail "a production library holds the symbols above"; fi

@@ -31,6 +31,7 @@ public:
     Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     Descriptor& operator=(Descriptor&&) = delete;
     int get() const { return fd_; }
+    int release() { return std::exchange(fd_, -1); }
 
 private:
     int fd_;
@@ -258,6 +259,47 @@ Status write_file(const fs::path& path, std::string_view text) {
     return write_file(path, std::as_bytes(std::span(text)));
 }
 
+Result<FileReader> FileReader::open(const fs::path& path) {
+    DP_ASSIGN_OR_RETURN(OpenedFile file, open_regular(path));
+    FileReader reader;
+    reader.path_ = path;
+    reader.size_ = file.size;
+    reader.descriptor_ = file.descriptor.release();
+    return reader;
+}
+
+FileReader::~FileReader() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+FileReader::FileReader(FileReader&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_),
+      position_(other.position_) {}
+
+FileReader& FileReader::operator=(FileReader&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(descriptor_, other.descriptor_);
+    std::swap(size_, other.size_);
+    std::swap(position_, other.position_);
+    return *this;
+}
+
+Status FileReader::read(std::span<std::byte> out) {
+    while (!out.empty()) {
+        const ssize_t got = read_some(descriptor_, out.data(), out.size());
+        if (got < 0) return system_failure(path_, "read", errno);
+        if (got == 0) {
+            return corrupt(fmt::format("{}: ends after {} bytes, expected {} more; the file was cut off",
+                                       path_.string(), position_, out.size()));
+        }
+        out = out.subspan(static_cast<std::size_t>(got));
+        position_ += static_cast<std::uint64_t>(got);
+    }
+    return {};
+}
+
 Result<MappedFile> MappedFile::open(const fs::path& path) {
     DP_ASSIGN_OR_RETURN(const OpenedFile file, open_regular(path));
     MappedFile map;
@@ -327,8 +369,11 @@ Status rename_new(const fs::path& temporary, const fs::path& path) {
     return {};
 }
 
-Status write_and_rename(const fs::path& temporary, const fs::path& path, std::string_view text, bool force) {
-    DP_RETURN_IF_ERROR(write_file(temporary, text));
+Status write_and_rename(const fs::path& temporary, const fs::path& path,
+                        std::span<const std::span<const std::byte>> parts, bool force) {
+    DP_ASSIGN_OR_RETURN(FileWriter file, FileWriter::create(temporary));
+    for (const std::span<const std::byte> part : parts) DP_RETURN_IF_ERROR(file.write(part));
+    DP_RETURN_IF_ERROR(file.finish());
     if (!force) return rename_new(temporary, path);
     if (::rename(temporary.c_str(), path.c_str()) != 0) return system_failure(path, "rename into place", errno);
     return {};
@@ -337,6 +382,11 @@ Status write_and_rename(const fs::path& temporary, const fs::path& path, std::st
 }  // namespace
 
 Status write_file_atomically(const fs::path& path, std::string_view text, bool force) {
+    const std::span<const std::byte> whole = std::as_bytes(std::span(text));
+    return write_file_atomically(path, {&whole, 1}, force);
+}
+
+Status write_file_atomically(const fs::path& path, std::span<const std::span<const std::byte>> parts, bool force) {
     const std::string name = path.filename().string();
     if (name.empty() || name == "." || name == "..") {
         return invalid_argument(fmt::format("'{}': no file name at its end; name the file to write", path.string()));
@@ -346,7 +396,7 @@ Status write_file_atomically(const fs::path& path, std::string_view text, bool f
     DP_ASSIGN_OR_RETURN(const std::string suffix, random_suffix());
     const fs::path temporary = parent_of(path) / fmt::format(".{}.partial-{}", name, suffix);
     note_partial(temporary, true);
-    const Status written = write_and_rename(temporary, path, text, force);
+    const Status written = write_and_rename(temporary, path, parts, force);
     note_partial(temporary, false);
     if (written.ok()) return sync_path(parent_of(path), true);
     std::error_code ignored;

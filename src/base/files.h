@@ -55,6 +55,33 @@ Status write_file(const std::filesystem::path& path, std::string_view text);
 // invalid_argument before anything is written, also when it appears meanwhile. Errors also: not_found, io, exhausted.
 Status write_file_atomically(const std::filesystem::path& path, std::string_view text, bool force);
 
+// The same for content that lies in several pieces: they are written one after the other.
+Status write_file_atomically(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts,
+                             bool force);
+
+// A regular file read in order, for content that is checked while it comes. Owns the descriptor. One thread.
+class FileReader {
+public:
+    // Errors: not_found, io (directory, FIFO, device, or refused by the system).
+    static Result<FileReader> open(const std::filesystem::path& path);
+
+    ~FileReader();
+    FileReader(FileReader&& other) noexcept;
+    FileReader& operator=(FileReader&& other) noexcept;
+
+    std::uint64_t size() const { return size_; }  // when it was opened
+    // Fills `out`. Errors: corrupt when the file ends before that, io.
+    Status read(std::span<std::byte> out);
+
+private:
+    FileReader() = default;
+
+    std::filesystem::path path_;
+    int descriptor_ = -1;
+    std::uint64_t size_ = 0;
+    std::uint64_t position_ = 0;
+};
+
 // A read-only private map of a regular file; an empty file maps to an empty span. Owns the map; moving keeps data().
 // The file must not be truncated while mapped (the operating system then kills the process with SIGBUS).
 class MappedFile {

@@ -15,6 +15,8 @@
 
 namespace draftprobe {
 
+using Sha256Digest = std::array<std::uint8_t, 32>;
+
 // Incremental SHA-256 (FIPS 180-4). finish() ends the message; afterwards only destruction and assignment are allowed.
 class Sha256 {
 public:
@@ -26,7 +28,7 @@ public:
     void update(std::span<const std::byte> bytes);
     void update(const void* data, std::size_t size_bytes);
     void update(std::string_view text) { update(text.data(), text.size()); }
-    std::array<std::uint8_t, 32> finish();
+    Sha256Digest finish();
 
 private:
     struct Context;

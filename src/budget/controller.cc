@@ -1,5 +1,7 @@
 #include "budget/controller.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -34,6 +36,25 @@ Controller Controller::adaptive(std::size_t block, std::size_t lanes, CostTable 
     assert(prior.successes > 0 && prior.failures > 0);
     Controller made(BudgetKind::adaptive, block, lanes);
     made.learned_ = initial_state(kUpperEdges.size(), std::move(initial_cost), prior);
+    return made;
+}
+
+Result<Controller> Controller::resumed(std::size_t block, std::size_t lanes, State learned) {
+    if (block == 0 || lanes == 0) {
+        return corrupt(fmt::format("adaptive budget: block {} and {} lanes, expected at least 1 each", block, lanes));
+    }
+    DP_RETURN_IF_ERROR(check_costs(learned.cost, block, "adaptive budget"));
+    for (const std::vector<double>* counts : {&learned.successes, &learned.failures}) {
+        if (counts->size() == kUpperEdges.size() &&
+            std::all_of(counts->begin(), counts->end(), [](double n) { return std::isfinite(n) && n > 0; })) {
+            continue;
+        }
+        return corrupt(
+            fmt::format("adaptive budget: {} counts or some that are not positive, expected {} positive ones",
+                        counts->size(), kUpperEdges.size()));
+    }
+    Controller made(BudgetKind::adaptive, block, lanes);
+    made.learned_ = std::move(learned);
     return made;
 }
 

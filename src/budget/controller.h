@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "budget/rule.h"
@@ -58,6 +59,10 @@ public:
     static Controller adaptive(std::size_t block, std::size_t lanes, CostTable initial_cost,
                                const BetaPrior& prior = {});
 
+    // An adaptive controller that goes on from what another one had learned: state() of it. Errors: corrupt, for counts
+    // or costs that no adaptive controller of this block can have.
+    static Result<Controller> resumed(std::size_t block, std::size_t lanes, State learned);
+
     // `prefix_confidence`: float32 [proposals], at temperature 1, proposals <= block - 1 (all of them, before any cut).
     Decision decide(std::span<const float> prefix_confidence) const;
 
@@ -78,6 +83,8 @@ public:
     std::size_t block() const { return block_; }
     // Number of lanes that the costs belong to; 0 for full.
     std::size_t lanes() const { return lanes_; }
+    // Digest of the seed that is read; empty unless frozen.
+    std::string seed_digest() const { return seed_ ? seed_->digest : std::string(); }
     // What decide() goes by; empty vectors for full.
     const State& state() const { return seed_ ? seed_->state : learned_; }
 

@@ -137,6 +137,7 @@ Status unknown_option(const Command& command, std::string_view word) {
 Status check_complete(const Command& command, const std::vector<std::string>& positionals,
                       const std::map<std::string, std::vector<std::string>, std::less<>>& values) {
     for (const Option& option : option_table()) {
+        if (!option.unless.empty() && values.find(option.unless) != values.end()) continue;
         if ((option.required_in & command.bit) != 0 && values.find(option.name) == values.end()) {
             return invalid_argument(fmt::format("{}: {} is missing ({}); {}", command.name, option_usage(option),
                                                 option.brief, see_help(command)));
@@ -209,7 +210,7 @@ Result<Arguments> parse_arguments(const Command& command, std::span<const std::s
             DP_RETURN_IF_ERROR(check_value(command, *option, value));
         }
         std::vector<std::string>& values = arguments.values_[std::string(option->name)];
-        if (!values.empty() && !option->repeatable && option->name != "help") {
+        if (!values.empty() && (option->repeatable_in & command.bit) == 0 && option->name != "help") {
             return invalid_argument(fmt::format("{}: --{} is given twice, expected once; {}", command.name,
                                                 option->name, see_help(command)));
         }

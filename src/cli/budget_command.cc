@@ -11,6 +11,10 @@
 #include "cli/arguments.h"
 #include "cli/capture_path.h"
 #include "cli/console.h"
+#include "cli/engine_options.h"
+#include "cli/models.h"
+#include "decode/cycle_costs.h"
+#include "decode/engine.h"
 #include "replay/calibrate.h"
 
 namespace draftprobe::cli {
@@ -20,11 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxCostsBytes = 64u << 10;
+constexpr std::size_t kCostRepeats = 15;  // measured cycles per width
 
 // The cost of a cycle by rows verified, and where it came from.
 struct Costs {
     budget::CostTable table;
     std::size_t lanes = 1;
+    std::string target_digest;  // identity of the models that were measured; empty for costs from a file
+    std::string draft_digest;
 };
 
 Result<Costs> costs_from_file(const fs::path& path, std::size_t lanes) {
@@ -43,10 +50,71 @@ Result<Costs> costs_from_file(const fs::path& path, std::size_t lanes) {
     return costs;
 }
 
-Result<Costs> costs_of(const Arguments& arguments) {
+// Any tokens do: what a cycle costs depends on how many there are, not on which.
+std::vector<TokenId> filler_tokens(std::size_t count, std::size_t vocab) {
+    constexpr std::size_t kStride = 7919;  // a prime, so that neighbours differ
+    std::vector<TokenId> tokens(count);
+    for (std::size_t i = 0; i < count; ++i) tokens[i] = static_cast<TokenId>(i * kStride % vocab);
+    return tokens;
+}
+
+// Cycles of --lanes lanes with --context tokens each, on the models and settings of the options.
+Result<Costs> measured_costs(const Arguments& arguments, Console& console) {
+    DP_ASSIGN_OR_RETURN(const probe::Assembly assembly, load_models(arguments, true, console));
+    const auto context = static_cast<std::size_t>(*arguments.number("context"));
+    DP_ASSIGN_OR_RETURN(decode::EngineSettings settings,
+                        engine_settings(arguments, assembly.models.target->config(), console));
+    const auto block = static_cast<std::size_t>(assembly.models.draft->config().block);
+    settings.max_tokens = context + 2 * block;
+    DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, settings));
+    decode::ProductionEngine engine(std::move(core));
+    const auto vocab = static_cast<std::size_t>(assembly.models.target->config().vocab);
+    const std::vector<TokenId> tokens = filler_tokens(context, vocab);
+    std::vector<int> lanes;
+    for (int lane = 0; lane < settings.lanes; ++lane) {
+        engine.begin_request(lane, {});
+        console.progress("budget calibrate", "fill lanes", static_cast<std::size_t>(lane), tokens.size());
+        DP_RETURN_IF_ERROR(engine.prefill(lane, tokens, 0, true));
+        lanes.push_back(lane);
+    }
+    decode::ModelDrafter drafter(*engine.core().draft_forward());
+    Costs costs;
+    costs.lanes = lanes.size();
+    costs.target_digest = assembly.target_identity.digest;
+    costs.draft_digest = assembly.draft_identity.digest;
+    DP_ASSIGN_OR_RETURN(costs.table, decode::measure_cycle_costs(engine.core(), lanes, drafter, kCostRepeats));
+    console.clear_progress();
+    console.note(fmt::format("budget calibrate: costs measured with {} lane{} of {} tokens, median of {}; {}",
+                             costs.lanes, costs.lanes == 1 ? "" : "s", context, kCostRepeats,
+                             engine_text(arguments, settings)));
+    return costs;
+}
+
+Result<Costs> costs_of(const Arguments& arguments, Console& console) {
+    const bool models = arguments.given("target") && arguments.given("draft");
+    if (arguments.given("costs") == models || arguments.given("target") != arguments.given("draft")) {
+        return invalid_argument(
+            "budget calibrate: found neither or a mixture of --costs and of --target with --draft, expected one of "
+            "them: costs from a file, or measured on the models");
+    }
+    if (models) return measured_costs(arguments, console);
     auto costs = costs_from_file(arguments.text("costs"), static_cast<std::size_t>(*arguments.number("lanes")));
     if (!costs.ok()) return costs.status().with_context("--costs");
     return costs;
+}
+
+// Costs of other models than the captures' say nothing about them.
+Status check_models(const Costs& costs, const budget::Provenance& captures) {
+    const auto differ = [](std::string_view option, const std::string& measured, const std::string& captured) {
+        return mismatch(
+            fmt::format("--{}: costs were measured on files with digest {}, the captures were made with {}; give the "
+                        "models of the captures",
+                        option, measured.substr(0, 16), captured.substr(0, 16)));
+    };
+    if (costs.target_digest.empty()) return {};
+    if (costs.target_digest != captures.target) return differ("target", costs.target_digest, captures.target);
+    if (costs.draft_digest != captures.draft) return differ("draft", costs.draft_digest, captures.draft);
+    return {};
 }
 
 // --force must not delete what a mistyped --out names: only a seed is replaced.
@@ -129,9 +197,9 @@ Result<int> run_calibrate(const Arguments& arguments, Console& console) {
     const fs::path out = arguments.text("out");
     const bool force = arguments.given("force");
     DP_RETURN_IF_ERROR(check_out(out, force));
-    DP_ASSIGN_OR_RETURN(Costs costs, costs_of(arguments));
+    DP_ASSIGN_OR_RETURN(const Costs costs, costs_of(arguments, console));
     replay::CalibrateOptions options;
-    options.costs = std::move(costs.table);
+    options.costs = costs.table;
     options.lanes = costs.lanes;
     options.after_restore = arguments.given("after-restore");
     const std::vector<fs::path> captures(arguments.positionals().begin(), arguments.positionals().end());
@@ -144,6 +212,7 @@ Result<int> run_calibrate(const Arguments& arguments, Console& console) {
         return kExitCorrupt;
     }
     if (!made.ok()) return made.status();
+    DP_RETURN_IF_ERROR(check_models(costs, made->seed.provenance));
     DP_ASSIGN_OR_RETURN(const std::string text, budget::seed_json(made->seed));
     DP_RETURN_IF_ERROR(write_file_atomically(out, text, force).with_context("--out"));
     const Made view{out, sha256_hex(text), *made};
@@ -172,6 +241,7 @@ const Command kBudgetCalibrateCommand = {
         "2 usage error, or the captures do not belong into one seed\n"
         "5 a capture breaks its own rules",
     .examples =
+        "draftprobe budget calibrate runs/a runs/b --target T --draft D --lanes 4 --out seed.json\n"
         "draftprobe budget calibrate runs/a runs/b --costs costs.json --out seed.json\n"
         "draftprobe budget calibrate out/treated --after-restore --costs costs.json --out restored.json",
     .run = run_calibrate,

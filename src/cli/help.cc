@@ -110,7 +110,8 @@ std::string command_help(const Command& command) {
     out += "\nOptions:\n";
     for (const Option* option : served_options(command)) {
         const std::string fallback = default_text(*option, command);
-        out += fmt::format("  {}{}\n", option_usage(*option), option->repeatable ? "  (may be repeated)" : "");
+        out += fmt::format("  {}{}\n", option_usage(*option),
+                           (option->repeatable_in & command.bit) != 0 ? "  (may be repeated)" : "");
         std::string text(option->brief);
         if (!fallback.empty()) text += fmt::format(" ({})", fallback);
         if (!option->details.empty()) text += fmt::format(". {}", option->details);

@@ -87,7 +87,8 @@ std::string markdown_manual() {
             std::string fallback = default_text(*option, *command);
             if (fallback.starts_with("default: ")) fallback.erase(0, 9);
             out += fmt::format("| `{}`{} | {} | {} |\n", cell(option_usage(*option)),
-                               option->repeatable ? ", repeatable" : "", cell(sentence(*option)), cell(fallback));
+                               (option->repeatable_in & command->bit) != 0 ? ", repeatable" : "",
+                               cell(sentence(*option)), cell(fallback));
         }
         if (std::vector<std::string> items = not_served(*command); !items.empty()) {
             for (std::string& item : items) item = fmt::format("`{}`{}", item, &item == &items.back() ? "" : ",");

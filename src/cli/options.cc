@@ -11,6 +11,7 @@ namespace {
 
 constexpr unsigned kArms = kProbe | kCapture | kBenchProbe;
 constexpr unsigned kModels = kArms | kGenerate;
+constexpr unsigned kEngines = kModels | kBudgetCalibrate;
 constexpr unsigned kFull = kProbe | kCapture;
 
 constexpr Option kOptions[] = {
@@ -22,7 +23,7 @@ constexpr Option kOptions[] = {
      .details =
          "Hugging Face or MLX layout of a Qwen3.5-family text model: config.json, weights, and tokenizer.json when the "
          "prompt is text.",
-     .commands = kModels,
+     .commands = kEngines,
      .required_in = kModels},
     {.name = "draft",
      .kind = OptionKind::text,
@@ -31,20 +32,20 @@ constexpr Option kOptions[] = {
      .details =
          "It must have been trained for this target: hidden size, vocabulary and taps are checked. 'generate' decodes "
          "plainly without it.",
-     .commands = kModels,
+     .commands = kEngines,
      .required_in = kArms},
     {.name = "require-manifest",
      .kind = OptionKind::flag,
      .brief = "refuse a draft without selection.json",
      .details = "A selection.json is checked against the draft's complete files whenever there is one.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "no-digest-cache",
      .kind = OptionKind::flag,
      .brief = "hash every file now, and remember nothing",
      .details = "Without it, digests of files of 64 MiB and more are kept in $DRAFTPROBE_CACHE, "
                 "$XDG_CACHE_HOME/draftprobe or ~/.cache/draftprobe, by device, inode, size and times of change; a "
                 "capture says when one was used.",
-     .commands = kModels},
+     .commands = kEngines},
     // Request.
     {.name = "prompt",
      .kind = OptionKind::text,
@@ -53,13 +54,15 @@ constexpr Option kOptions[] = {
      .details =
          "At most 8 MiB. Nothing is added around the text; spellings of special tokens in it become the tokens. Give "
          "exactly one of --prompt, --prompt-ids and --chat.",
-     .commands = kModels},
+     .commands = kModels,
+     .repeatable_in = kGenerate},
     {.name = "prompt-ids",
      .kind = OptionKind::text,
      .value = "FILE.json",
      .brief = "prompt as token ids: a JSON array of integers, or {\"ids\": [...]}",
      .details = "At most 64 MiB. Needs no tokenizer.",
-     .commands = kModels},
+     .commands = kModels,
+     .repeatable_in = kGenerate},
     {.name = "chat",
      .kind = OptionKind::text,
      .value = "FILE.json",
@@ -68,7 +71,8 @@ constexpr Option kOptions[] = {
          "At most 8 MiB. Text messages of system (first only), user and assistant, the last by the user; no tools, no "
          "images. The built-in template renders Qwen's ChatML; a template that the target ships is not executed. "
          "Special tokens spelled in messages stay text. For another rendering give the rendered text with --prompt.",
-     .commands = kModels},
+     .commands = kModels,
+     .repeatable_in = kGenerate},
     {.name = "thinking",
      .kind = OptionKind::choice,
      .value = "on|off",
@@ -93,7 +97,8 @@ constexpr Option kOptions[] = {
          "Rounded down to a multiple of 32, the page size, with a warning. It must end before the prompt does. To test "
          "the draft's restore, leave fewer than W - 1 prompt tokens after it, W being the draft's window.",
      .commands = kArms,
-     .required_in = kArms},
+     .required_in = kArms,
+     .unless = "plan"},
     {.name = "cycles",
      .kind = OptionKind::number,
      .value = "N",
@@ -119,7 +124,7 @@ constexpr Option kOptions[] = {
      .fallback = "bf16",
      .brief = "stored format of the target's keys and values",
      .details = "int8 is symmetric, with one float32 scale per token, head and K/V.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "numerics",
      .kind = OptionKind::choice,
      .value = "f32|i8dot|schedule-sensitive",
@@ -130,7 +135,7 @@ constexpr Option kOptions[] = {
          "changes only products with quantised weights. schedule-sensitive, for probe and capture alone, is f32 with "
          "recurrent layers computed in chunks, as common engines do: its results move a little with the schedule, so "
          "DRIFT can be studied, and controls record what counts as a near-tie.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "budget",
      .kind = OptionKind::text,
      .value = "full|adaptive|SEED.json",
@@ -140,7 +145,7 @@ constexpr Option kOptions[] = {
          "full verifies every drafted row. A seed file ('draftprobe budget calibrate' makes one) sets them by the "
          "draft's confidence, always in the same way. adaptive learns while it runs, from measured times, so such "
          "captures are comparable only where that is the declared treatment. Sampled requests verify every row.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "temperature",
      .kind = OptionKind::decimal,
      .value = "T",
@@ -188,7 +193,7 @@ constexpr Option kOptions[] = {
      .fallback = "16",
      .brief = "weights of the draft: as stored, or quantised to affine 4 bits (groups of 64) when loaded",
      .details = "Codebooks, norms and convolution bases keep their stored precision.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "threads",
      .kind = OptionKind::number,
      .value = "N",
@@ -196,14 +201,14 @@ constexpr Option kOptions[] = {
      .max = 1024,
      .fallback_text = "the number of hardware threads",
      .brief = "threads that compute; results do not depend on it",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "isa",
      .kind = OptionKind::choice,
      .value = "auto|portable|avx2|avx512",
      .fallback = "auto",
      .brief = "instruction set; results do not depend on it",
      .details = "auto takes the best that this CPU has.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "device",
      .kind = OptionKind::choice,
      .value = "cpu",
@@ -227,7 +232,7 @@ constexpr Option kOptions[] = {
      .max = 65536,
      .fallback = "256",
      .brief = "prefill chunks end at multiples of this position",
-     .commands = kModels},
+     .commands = kEngines},
     // Arms and treatment.
     {.name = "arm",
      .kind = OptionKind::choice,
@@ -273,38 +278,44 @@ constexpr Option kOptions[] = {
      .brief = "put a known fault into the restored arm's memory",
      .details = "--list-faults names them.",
      .commands = kFull,
-     .repeatable = true},
+     .repeatable_in = kFull},
     {.name = "list-faults",
      .kind = OptionKind::flag,
      .brief = "print the faults that --inject knows, and exit",
      .commands = kFull},
-    {.name = "factors",
-     .kind = OptionKind::flag,
-     .brief = "run the factorial and attribute the difference",
-     .commands = kFull,
-     .instead = "one treatment a run, chosen with --restore-draft and --inject"},
     {.name = "lockstep",
      .kind = OptionKind::flag,
-     .brief = "commit the control's tokens in both arms",
-     .commands = kFull,
-     .instead = "free-running arms; lane-cycles pair by context"},
+     .brief = "judge every arm by its own target, then commit the control's tokens in it",
+     .details =
+         "Contexts stay equal after a difference, so every cycle is compared. Cycles are marked as forced and stay "
+         "out of output lengths. Needs --level 2 or 3.",
+     .commands = kProbe},
+    {.name = "factors",
+     .kind = OptionKind::flag,
+     .brief = "switch the parts of the treatment one by one and together, and attribute the difference",
+     .details = "Every combination of snapshot, lane move, tier, target form, ring rebuild, draft form, KV format and "
+                "faults in which the treatment differs from a plain restore is run: at most 64.",
+     .commands = kProbe},
     {.name = "minimize",
      .kind = OptionKind::flag,
-     .brief = "shrink prompt, boundary and cycles while the verdict holds",
-     .commands = kFull,
-     .instead = "one run at a time, with smaller --prefix-tokens and --cycles"},
+     .brief = "shrink prompt, prefix and cycles while verdict, stage and component hold",
+     .details = "At most 200 further runs of both arms. minimized.json in --out is a prompt for --prompt-ids.",
+     .commands = kProbe},
     {.name = "sweep",
      .kind = OptionKind::text,
      .value = "NAME=FROM..TO[:STEP]",
-     .brief = "vary one number over a range",
-     .commands = kFull,
-     .instead = "one run per value"},
+     .brief = "vary one number over a range, and say the rule that tells where the arms differ",
+     .details =
+         "boundary: the prefix length, in whole pages. suffix: prompt tokens behind the prefix. window-fill: tokens "
+         "in all, the last ones of the prompt, with the prefix up to the last page. verify-width: most rows of a "
+         "verification. At most 1024 values; STEP is 1, for boundary 32.",
+     .commands = kProbe},
     {.name = "plan",
      .kind = OptionKind::text,
      .value = "FILE.json",
-     .brief = "sequence over several requests and lanes",
-     .commands = kFull,
-     .instead = "one request a run"},
+     .brief = "run a sequence over several requests and lanes, and judge each against a fresh control",
+     .details = "In place of one request and its treatment; docs/plan-format.md says what a plan holds.",
+     .commands = kProbe},
     // Evidence and output.
     {.name = "level",
      .kind = OptionKind::choice,
@@ -337,7 +348,7 @@ constexpr Option kOptions[] = {
      .details = "For example kv_format, settings.kv_format or identity.draft. draft also covers what is read from the "
                 "draft: draft.* settings, window, block and candidates.",
      .commands = kCompare,
-     .repeatable = true},
+     .repeatable_in = kCompare},
     {.name = "bisect",
      .kind = OptionKind::optional_choice,
      .value = "drift-ok|drift-bad",
@@ -381,9 +392,17 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::text,
      .value = "FILE.json",
      .brief = "what a cycle costs by rows verified: a JSON array of one positive number per row count, 1 to the block",
-     .details = "Any unit, as only ratios decide; measured tables are in seconds. At most 64 KiB.",
-     .commands = kBudgetCalibrate,
-     .required_in = kBudgetCalibrate},
+     .details = "Any unit, as only ratios decide; measured tables are in seconds. At most 64 KiB. Without it they are "
+                "measured with --target and --draft.",
+     .commands = kBudgetCalibrate},
+    {.name = "context",
+     .kind = OptionKind::number,
+     .value = "N",
+     .min = 1,
+     .max = 1'000'000,
+     .fallback = "1024",
+     .brief = "tokens in every lane while costs are measured",
+     .commands = kBudgetCalibrate},
     {.name = "lanes",
      .kind = OptionKind::number,
      .value = "N",

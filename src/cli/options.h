@@ -34,7 +34,8 @@ enum class OptionKind {
     text,             // --name TEXT: a path or another free value
 };
 
-// Values are written --name VALUE or --name=VALUE. An option given twice is an error unless it is `repeatable`.
+// Values are written --name VALUE or --name=VALUE. An option given twice is an error outside
+// `repeatable_in`.
 struct Option {
     std::string_view name;  // without the dashes
     OptionKind kind = OptionKind::flag;
@@ -48,7 +49,8 @@ struct Option {
     std::string_view details;        // whole sentences; may be empty
     unsigned commands = 0;           // CommandBit
     unsigned required_in = 0;        // CommandBit
-    bool repeatable = false;
+    std::string_view unless;         // not required beside this option
+    unsigned repeatable_in = 0;      // CommandBit: where it may be given several times
     // Not empty: the whole option belongs to the contract but not to this version; says what to use instead.
     std::string_view instead;
 };

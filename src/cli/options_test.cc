@@ -51,7 +51,8 @@ TEST(option_table, documents_each_option) {
         EXPECT_EQ(option.required_in & ~option.commands, 0u);
         EXPECT_EQ(option.value.empty(), option.kind == OptionKind::flag);
         EXPECT_TRUE(option.instead.empty() || option.required_in == 0);
-        EXPECT_TRUE(!option.repeatable || option.kind == OptionKind::text);
+        EXPECT_EQ(option.repeatable_in & ~option.commands, 0u);
+        EXPECT_TRUE(option.repeatable_in == 0 || option.kind == OptionKind::text);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/json_writer.h"
 #include "cli/arms.h"
+#include "cli/probe_study.h"
 #include "cli/report_file.h"
 #include "compare/compare.h"
 #include "report/report.h"
@@ -19,8 +20,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view kDefaultOut = "draftprobe-out";
 constexpr std::string_view kReportName = "report.json";
 // Everything an output directory holds; pages are put there with --report.
-constexpr std::string_view kOutputEntries[] = {kReportName, "control",       "treated", "repeat",
-                                               "natural",   "uninterrupted", "*.html"};
+constexpr std::string_view kOutputEntries[] = {kReportName,    "control",       "treated",       "repeat",
+                                               "natural",      "uninterrupted", "*.html",        "factors",
+                                               "factors.json", "sweep.json",    "minimized.json"};
 
 struct JudgedControl {
     Arm arm = Arm::repeat;
@@ -49,9 +51,10 @@ Status run_one(ArmPlan& plan, Arm arm, const fs::path& path, Console& console) {
     return probe::run_arm(plan.assembly, plan.request, plan.settings, arm, path, false).status();
 }
 
-Result<Outcome> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, const AtomicDirectory& directory,
-                         Console& console) {
+Result<Outcome> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, bool lockstep,
+                         const AtomicDirectory& directory, Console& console) {
     DP_RETURN_IF_ERROR(run_one(plan, Arm::fresh, directory.file("control"), console));
+    if (lockstep) DP_RETURN_IF_ERROR(study::follow_control(directory.file("control"), plan.request, plan.settings));
     DP_RETURN_IF_ERROR(run_one(plan, Arm::restored, directory.file("treated"), console));
     for (const Arm arm : controls) DP_RETURN_IF_ERROR(run_one(plan, arm, directory.file(arm_name(arm)), console));
     Outcome outcome;
@@ -119,11 +122,26 @@ Result<int> run_probe(const Arguments& arguments, Console& console) {
     const bool force = arguments.given("force");
     DP_RETURN_IF_ERROR(check_out(out, force));
     DP_RETURN_IF_ERROR(check_report_path(arguments, out));
+    DP_RETURN_IF_ERROR(check_study_options(arguments));
     DP_ASSIGN_OR_RETURN(ArmPlan plan, plan_arms(arguments, console));
+    if (arguments.given("factors")) DP_RETURN_IF_ERROR(study::factors_of(plan.settings).status());
 
     DP_ASSIGN_OR_RETURN(AtomicDirectory directory, AtomicDirectory::create(out, force, {kReportName, kOutputEntries}));
-    DP_ASSIGN_OR_RETURN(const Outcome outcome, run_arms(plan, further_controls(arguments), directory, console));
+    study::Case item{plan.request, plan.settings, arguments.given("lockstep")};
+    std::optional<StudyOutput> extra;
+    if (arguments.given("sweep")) {
+        DP_ASSIGN_OR_RETURN(extra, run_sweep_study(arguments, plan.assembly, item, directory, console));
+        plan.request = item.request;
+        plan.settings = item.settings;
+    }
+    DP_ASSIGN_OR_RETURN(const Outcome outcome,
+                        run_arms(plan, further_controls(arguments), item.lockstep, directory, console));
     DP_RETURN_IF_ERROR(write_file(directory.file(kReportName), report_json(outcome.comparison)));
+    if (!extra) {
+        DP_ASSIGN_OR_RETURN(extra,
+                            run_pair_study(arguments, plan.assembly, item, outcome.comparison, directory, console));
+    }
+    if (extra) DP_RETURN_IF_ERROR(write_file(directory.file(extra->file), extra->file_text));
     const Comparison comparison = judged(outcome);
     if (arguments.given("report")) {
         const fs::path page = arguments.text("report");
@@ -134,9 +152,12 @@ Result<int> run_probe(const Arguments& arguments, Console& console) {
 
     const CaptureNames names{(out / "control").string(), (out / "treated").string()};
     if (arguments.given("json")) {
-        console.out(with_member(report_json(comparison, names), "controls", controls_json(outcome)));
+        std::string json = with_member(report_json(comparison, names), "controls", controls_json(outcome));
+        if (extra) json = with_member(json, extra->key, extra->json);
+        console.out(json);
     } else {
         console.out(report_text(comparison) + controls_text(outcome));
+        if (extra) console.out(extra->text);
         console.out(fmt::format("\nCaptures: {}, {}\n", names.control, names.treated));
     }
     return exit_of(arguments, comparison);

@@ -92,6 +92,24 @@ Status read_chat(PromptFile& file, const Arguments& arguments) {
     return {};
 }
 
+Result<PromptFile> read_one(PromptKind kind, std::string path, const Arguments& arguments) {
+    PromptFile file;
+    file.kind = kind;
+    file.path = std::move(path);
+    Status status;
+    switch (kind) {
+        case PromptKind::text: status = read_text(file); break;
+        case PromptKind::ids: status = read_ids(file); break;
+        case PromptKind::chat: status = read_chat(file, arguments); break;
+    }
+    DP_RETURN_IF_ERROR(status.with_context("prompt"));
+    if (file.text.empty() && file.ids.empty() && file.chat.parts.empty()) {
+        return invalid_argument(
+            fmt::format("prompt: {}: found 0 tokens, expected at least 1; give a prompt that is not empty", file.path));
+    }
+    return file;
+}
+
 // Where the target's directory has a chat template of its own; empty when it has none.
 std::string shipped_template(const std::filesystem::path& directory) {
     std::error_code error;
@@ -139,30 +157,20 @@ Result<std::vector<TokenId>> encode(const PromptFile& file, const probe::Assembl
 
 }  // namespace
 
+Result<std::vector<PromptFile>> read_prompt_files(const Arguments& arguments) {
+    DP_ASSIGN_OR_RETURN(const PromptKind kind, prompt_kind(arguments));
+    const char* const option = kind == PromptKind::text ? "prompt" : kind == PromptKind::ids ? "prompt-ids" : "chat";
+    std::vector<PromptFile> files;
+    for (std::string& path : arguments.all(option)) {
+        DP_ASSIGN_OR_RETURN(PromptFile file, read_one(kind, std::move(path), arguments));
+        files.push_back(std::move(file));
+    }
+    return files;
+}
+
 Result<PromptFile> read_prompt_file(const Arguments& arguments) {
-    PromptFile file;
-    DP_ASSIGN_OR_RETURN(file.kind, prompt_kind(arguments));
-    Status status;
-    switch (file.kind) {
-        case PromptKind::text:
-            file.path = arguments.text("prompt");
-            status = read_text(file);
-            break;
-        case PromptKind::ids:
-            file.path = arguments.text("prompt-ids");
-            status = read_ids(file);
-            break;
-        case PromptKind::chat:
-            file.path = arguments.text("chat");
-            status = read_chat(file, arguments);
-            break;
-    }
-    DP_RETURN_IF_ERROR(status.with_context("prompt"));
-    if (file.text.empty() && file.ids.empty() && file.chat.parts.empty()) {
-        return invalid_argument(
-            fmt::format("prompt: {}: found 0 tokens, expected at least 1; give a prompt that is not empty", file.path));
-    }
-    return file;
+    DP_ASSIGN_OR_RETURN(std::vector<PromptFile> files, read_prompt_files(arguments));
+    return std::move(files.front());
 }
 
 Result<std::vector<TokenId>> prompt_tokens(const PromptFile& file, const probe::Assembly& assembly, Console& console) {

@@ -30,9 +30,12 @@ struct PromptFile {
     TemplateIdentity chat_template;  // of a chat, complete
 };
 
-// Reads the file of --prompt, --prompt-ids or --chat. Errors: invalid_argument (not exactly one of them; --chat without
+// Reads every file of --prompt, --prompt-ids or --chat, in order; at least one. Errors: invalid_argument (not exactly
+// one of them; --chat without
 // --thinking; --thinking or --effort without --chat; an empty prompt), not_found, io, exhausted (above the limits),
 // corrupt (JSON that is not a list of ids), and those of parse_chat.
+Result<std::vector<PromptFile>> read_prompt_files(const Arguments& arguments);
+// The same for a command that takes one.
 Result<PromptFile> read_prompt_file(const Arguments& arguments);
 
 // Token ids of the prompt, all within the target's vocabulary. Of a chat it says on stderr which template is used, and

@@ -19,10 +19,14 @@
 #include <span>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "budget/controller.h"
 #include "decode/acceptance.h"
 #include "decode/drafter.h"
 #include "decode/engine_core.h"
+#include "decode/request.h"
+#include "decode/request_record.h"
 
 namespace draftprobe::decode {
 
@@ -39,15 +43,17 @@ struct VerifyView {
     numerics::ConstRows logits;               // [rows, V]
     numerics::ConstRows hidden;               // [rows, H] after the target's final norm, float32
     const budget::Controller* controller;     // before it learns from this cycle; null: every row is verified
-    const CycleResult& result;
+    const CycleResult& result;                // what the lane's own choices say, forced or not
+    std::span<const TokenId> committed;       // what becomes state: the retained rows, or the forced tokens
+    TokenId next_anchor;
+    bool forced;
 };
 
-// What a request asks of its lane.
-struct Request {
-    RequestLimits limits = {};
-    LaneSampling sampling = {};
-    // Sets the verify rows of greedy cycles; none: all of them. Sampled requests verify all rows whatever it says.
-    std::optional<budget::Controller> controller = {};
+// What a lockstep cycle commits in place of its own tokens: those that another arm retained. The lane proposes,
+// verifies and is judged by its own target first. No tokens: the lane commits its own.
+struct ForcedCommit {
+    std::span<const TokenId> tokens;  // the first is the lane's anchor
+    TokenId next_anchor = 0;
 };
 
 // A lane that is still prefilling: one chunk of `tokens` is computed in a step. With select_anchor the choice behind
@@ -94,6 +100,16 @@ public:
     void set_controller(int id, std::optional<budget::Controller> controller) {
         requests_[index(id)].request.controller = std::move(controller);
     }
+    // What a snapshot in the middle of the lane's request has to carry.
+    state::RequestRecord request_record(int id) const {
+        return to_record(requests_[index(id)].request, requests_[index(id)].emitted);
+    }
+    // For a lane whose state, anchor included, was restored from such a snapshot. Errors as from_record.
+    Status resume_request(int id, const state::RequestRecord& record, std::shared_ptr<const budget::Seed> seed) {
+        DP_ASSIGN_OR_RETURN(Request request, from_record(record, std::move(seed)));
+        requests_[index(id)] = {std::move(request), static_cast<std::size_t>(record.emitted)};
+        return {};
+    }
     // Null when every row is verified.
     const budget::Controller* controller(int id) const {
         const auto& controller = requests_[index(id)].request.controller;
@@ -134,8 +150,14 @@ public:
     // One forward for everything: a chunk of each prefilling lane and a cycle of each decoding one. Lanes are distinct;
     // decoding lanes have an anchor. `drafter` may be null when no lane decodes. max_rows in 1..block. On an error no
     // lane has moved.
+    //
+    // `forced`: empty, or one entry per decoding lane. Forced tokens whose rows this cycle verified are committed from
+    // it; the others are computed by one further forward per lane, which is an on_forward of kind prefill, and whose
+    // error leaves lanes moved. Either way the state is that of plain decoding of those tokens. Errors also:
+    // invalid_argument for forced tokens that do not start with the lane's anchor, before anything runs.
     Result<StepResult> step(std::span<const PrefillWork> prefills, std::span<const int> decoding, Drafter* drafter,
-                            std::size_t max_rows) {
+                            std::size_t max_rows, std::span<const ForcedCommit> forced = {}) {
+        DP_RETURN_IF_ERROR(check_forced(decoding, forced));
         const auto start = std::chrono::steady_clock::now();
         std::vector<Segment> segments;
         StepResult done;
@@ -172,13 +194,17 @@ public:
             logit_row += segments[i].logits == LogitRows::last ? 1 : 0;
         }
         for (std::size_t i = 0; i < decoding.size(); ++i) {
-            done.cycles.push_back(
-                finish_cycle(decoding[i], draft_.choices[i], drafter->source(), rows[i], row, logit_row, margins[i]));
+            const ForcedCommit force = forced.empty() ? ForcedCommit() : forced[i];
+            done.cycles.push_back(finish_cycle(decoding[i], draft_.choices[i], drafter->source(), rows[i], row,
+                                               logit_row, margins[i], force));
             row += rows[i].size();
             logit_row += rows[i].size();
         }
-        // A step that also prefills says nothing about the cost of a cycle.
         const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+        for (std::size_t i = 0; i < forced.size(); ++i) {
+            if (!forced[i].tokens.empty()) DP_RETURN_IF_ERROR(finish_forced(decoding[i], forced[i], rows[i]));
+        }
+        // A step that also prefills says nothing about the cost of a cycle.
         for (std::size_t i = 0; i < decoding.size(); ++i) {
             RequestState& request = requests_[index(decoding[i])];
             if (request.request.controller && prefills.empty())
@@ -250,7 +276,8 @@ private:
     }
 
     CycleResult finish_cycle(int id, const DraftChoice& choice, ProposalSource source, std::span<const TokenId> rows,
-                             std::size_t row, std::size_t logit_row, std::optional<double> margin) {
+                             std::size_t row, std::size_t logit_row, std::optional<double> margin,
+                             const ForcedCommit& force) {
         state::Lane& target = lane(id);
         RequestState& request = requests_[index(id)];
         const numerics::ConstRows logits{forward_.logits.data() + logit_row * vocab(), rows.size(), vocab(), vocab()};
@@ -260,6 +287,9 @@ private:
         result.lane = id;
         result.width_margin = margin;
         observer_.on_forward(ForwardKind::verify, target, target.length, rows.size());
+        const bool forced = !force.tokens.empty();
+        const std::span<const TokenId> committed = forced ? force.tokens : rows.first(result.retained);
+        const TokenId next_anchor = forced ? force.next_anchor : result.emitted.back();
         if constexpr (Observer::kActive) {
             const std::size_t width = hidden_width();
             observer_.on_verify(VerifyView{target,
@@ -271,11 +301,14 @@ private:
                                            logits,
                                            {forward_.hidden.data() + row * width, rows.size(), width, width},
                                            controller(id),
-                                           result});
+                                           result,
+                                           committed,
+                                           next_anchor,
+                                           forced});
         }
-        core_->commit(target, rows, result.retained, true, forward_, row);
-        target.anchor = result.emitted.back();
-        request.emitted += result.emitted.size();
+        core_->commit(target, rows, verified_prefix(committed, rows), true, forward_, row);
+        target.anchor = next_anchor;
+        request.emitted += committed.size();
         if (request.request.controller) {
             // What a cut threw away is not evidence: the positions that were given out all matched.
             const bool cut = result.cut != Cut::none;
@@ -283,6 +316,36 @@ private:
                                                 cut ? result.retained : result.accepted);
         }
         return result;
+    }
+
+    // Leading tokens to commit whose rows were verified.
+    static std::size_t verified_prefix(std::span<const TokenId> committed, std::span<const TokenId> rows) {
+        const auto ends = std::mismatch(committed.begin(), committed.end(), rows.begin(), rows.end());
+        return static_cast<std::size_t>(ends.first - committed.begin());
+    }
+
+    Status check_forced(std::span<const int> decoding, std::span<const ForcedCommit> forced) {
+        assert(forced.empty() || forced.size() == decoding.size());
+        for (std::size_t i = 0; i < forced.size(); ++i) {
+            if (forced[i].tokens.empty() || forced[i].tokens.front() == lane(decoding[i]).anchor) continue;
+            return invalid_argument(
+                fmt::format("lockstep: the tokens to commit on lane {} start with id {}, expected the pending anchor "
+                            "{}; the other arm is not at the same context",
+                            decoding[i], forced[i].tokens.front(), lane(decoding[i]).anchor));
+        }
+        return {};
+    }
+
+    // Computes and commits the forced tokens that this cycle did not verify.
+    Status finish_forced(int id, const ForcedCommit& force, std::span<const TokenId> rows) {
+        const std::span<const TokenId> rest = force.tokens.subspan(verified_prefix(force.tokens, rows));
+        if (rest.empty()) return {};
+        state::Lane& target = lane(id);
+        const Segment segment{&target, rest, LogitRows::none, false};
+        DP_RETURN_IF_ERROR(core_->target_forward().run({&segment, 1}, forward_));
+        observer_.on_forward(ForwardKind::prefill, target, target.length, rest.size());
+        core_->commit(target, rest, rest.size(), false, forward_, 0);
+        return {};
     }
 
     std::unique_ptr<EngineCore> core_;

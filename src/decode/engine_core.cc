@@ -84,11 +84,96 @@ void EngineCore::commit(state::Lane& lane, std::span<const TokenId> tokens, std:
                                    state::RowSource::computed);
 }
 
-Status EngineCore::restore(const state::Snapshot& snapshot, const std::string& identity, state::DraftRestore form,
-                           int lane_id) {
-    DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, form, lane(lane_id)));
-    if (form == state::DraftRestore::rows && draft_forward_ != nullptr) draft_forward_->rebuild_rings(lane(lane_id));
+Status EngineCore::restore(const state::Snapshot& snapshot, const state::StateIdentity& identity,
+                           state::DraftRestore form, int lane_id, state::TargetRestore target) {
+    state::Lane& to = lane(lane_id);
+    const bool recompute = form == state::DraftRestore::recompute && draft_forward_ != nullptr;
+    Recomputed recomputed;
+    if (recompute) {
+        DP_ASSIGN_OR_RETURN(recomputed, recompute_context(snapshot, identity, nullptr));
+    }
+    DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, form, to, target));
+    if (recompute) adopt_context(recomputed, to);
+    if (draft_forward_ != nullptr && state::rebuilds_rings(form)) draft_forward_->rebuild_rings(to);
     return {};
+}
+
+namespace {
+
+// Whether `lane` holds the snapshot's target state, byte for byte.
+Status check_same_target(const state::Snapshot& snapshot, const state::Lane& lane) {
+    std::vector<std::byte> found;
+    for (const state::Component component :
+         {state::Component::target_kv, state::Component::recurrent_matrix, state::Component::recurrent_conv}) {
+        const state::SnapshotComponent& part = *snapshot.find(component);
+        for (const auto& page : state::canonical_pages(snapshot.shape, component, part.first, part.last)) {
+            found.resize(page.bytes);
+            state::read_canonical(lane, component, page, found.data());
+            if (std::equal(found.begin(), found.end(), part.bytes.begin() + static_cast<std::ptrdiff_t>(page.offset)))
+                continue;
+            return mismatch(fmt::format(
+                "recompute: page {} of component {} at positions [{}, {}) differs from what the snapshot's own tokens "
+                "give; nothing was restored; the snapshot is mislabelled, or another engine made it",
+                page.index, state::component_name(component), page.first, page.last));
+        }
+    }
+    return {};
+}
+
+Status check_base(const state::Snapshot& base, const state::Snapshot& snapshot, std::size_t window) {
+    const bool prefix =
+        base.length <= snapshot.length && std::equal(base.tokens.begin(), base.tokens.end(), snapshot.tokens.begin());
+    const Position latest = snapshot.length - static_cast<Position>(window) + 1;
+    if (prefix && !base.request && base.length <= std::max<Position>(0, latest)) return {};
+    return mismatch(
+        fmt::format("recompute: the base snapshot stands at {}, expected a prefix of the same tokens at or before {}",
+                    base.length, std::max<Position>(0, latest)));
+}
+
+}  // namespace
+
+Result<Recomputed> EngineCore::recompute_context(const state::Snapshot& snapshot, const state::StateIdentity& identity,
+                                                 const state::Snapshot* base) {
+    Recomputed result;
+    result.scratch = std::make_unique<state::Lane>(lane_count(), shape_, settings_.poison);
+    state::Lane& scratch = *result.scratch;
+    DP_RETURN_IF_ERROR(state::check_restore(snapshot, identity, scratch));
+    if (base != nullptr) {
+        DP_RETURN_IF_ERROR(check_base(*base, snapshot, window_));
+        DP_RETURN_IF_ERROR(state::restore_snapshot(*base, identity, state::DraftRestore::exact, scratch));
+        result.start = base->length;
+    }
+    ForwardOutput forward;
+    while (scratch.length < snapshot.length) {
+        const auto done = static_cast<std::size_t>(scratch.length);
+        const std::size_t count =
+            next_chunk(scratch.length, snapshot.tokens.size() - done, settings_.chunk_tokens, snapshot.length);
+        const std::span<const TokenId> tokens = std::span(snapshot.tokens).subspan(done, count);
+        const Segment segment{&scratch, tokens, LogitRows::none, false};
+        DP_RETURN_IF_ERROR(target_forward_->run({&segment, 1}, forward));
+        result.calls.push_back({scratch.length, count});
+        commit(scratch, tokens, count, false, forward, 0);
+    }
+    DP_RETURN_IF_ERROR(check_same_target(snapshot, scratch));
+    return result;
+}
+
+void EngineCore::adopt_context(const Recomputed& recomputed, state::Lane& to) const {
+    const state::Lane& scratch = *recomputed.scratch;
+    for (const state::Component component : {state::Component::draft_context, state::Component::draft_rings}) {
+        const auto [first, last] = state::component_range(scratch, component);
+        std::vector<std::byte> bytes;
+        for (const auto& page : state::canonical_pages(shape_, component, first, last)) {
+            bytes.resize(page.bytes);
+            state::read_canonical(scratch, component, page, bytes.data());
+            state::write_canonical(to, component, page, bytes);
+        }
+    }
+    to.draft.claim(scratch.draft.first(), scratch.draft.end(), state::RowSource::computed);
+    for (Position p = to.draft.first(); p < to.draft.end(); ++p) {
+        to.draft.mark_written(p, false);
+        to.draft.mark_written(p, true);
+    }
 }
 
 std::size_t next_chunk(Position position, std::size_t remaining, std::size_t chunk_tokens, Position stop) {

@@ -35,6 +35,17 @@ struct EngineSettings {
 state::StateShape target_state_shape(const TargetConfig& target, state::KvFormat kv_format,
                                      state::RowFormat row_format);
 
+// Draft context rows that were computed again, and what that took.
+struct Recomputed {
+    std::unique_ptr<state::Lane> scratch;
+    Position start = 0;  // S
+    struct Call {
+        Position start = 0;
+        std::size_t rows = 0;
+    };
+    std::vector<Call> calls;  // forward calls over [S, B): the cost
+};
+
 class EngineCore {
 public:
     // Errors: invalid_argument for settings that make no sense, mismatch for a draft that does not fit, unsupported for
@@ -61,8 +72,20 @@ public:
     void commit(state::Lane& lane, std::span<const TokenId> tokens, std::size_t retained, bool kept_operands,
                 const ForwardOutput& forward, std::size_t first_row);
 
-    // Restores into a lane and rebuilds the rings where the form asks for it. Errors as state::restore_snapshot.
-    Status restore(const state::Snapshot& snapshot, const std::string& identity, state::DraftRestore form, int lane);
+    // Restores into a lane: rings are rebuilt or rows computed again where the form asks for it. Errors as
+    // state::restore_snapshot and recompute_context; the lane is untouched then.
+    Status restore(const state::Snapshot& snapshot, const state::StateIdentity& identity, state::DraftRestore form,
+                   int lane, state::TargetRestore target = state::TargetRestore::exact);
+
+    // The restore form `recompute`, first half: computes the context rows that the draft can still see at the
+    // snapshot's length from its tokens, on a scratch lane that stands at S = `base`'s length (a snapshot of a prefix
+    // of the same tokens, at least a window before the end) or, without one, at 0. The scratch lane's target state must
+    // equal the snapshot's byte for byte, so a snapshot that its own tokens cannot explain is refused here. Errors:
+    // mismatch (target state differs; base is no usable prefix), those of restore and of the forward pass.
+    Result<Recomputed> recompute_context(const state::Snapshot& snapshot, const state::StateIdentity& identity,
+                                         const state::Snapshot* base);
+    // Second half: moves the rows into a lane that was restored from that snapshot. Their source is `computed`.
+    void adopt_context(const Recomputed& recomputed, state::Lane& lane) const;
 
 private:
     EngineCore() = default;

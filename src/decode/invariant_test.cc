@@ -151,6 +151,67 @@ TEST_P(Invariant, SpeculativeEqualsPlainInTokensAndStateForEveryAcceptedLength) 
     }
 }
 
+TEST_P(Invariant, ForcedTokensLeaveTheStateOfPlainDecoding) {
+    const PlainRun reference = plain(5 * block());
+    // The block agrees with fewer, as many and more tokens than are forced, and with more than was verified.
+    const struct {
+        std::size_t width, accepted, count;
+    } kCases[] = {{block(), 0, 4}, {block(), 3, block()}, {block(), block() - 1, 2}, {3, block() - 1, 5}, {1, 0, 1}};
+    for (const auto& [width, accepted, count] : kCases) {
+        auto e = engine();
+        e->begin_request(0, {{1000, {}}});
+        ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+        ScriptedDrafter drafter = scripted(reference, prompt_.size(), accepted);
+        const int lane = 0;
+        for (std::size_t cycle = 0; cycle < 3; ++cycle) {
+            const std::size_t at = cycle * count;
+            const ForcedCommit force{std::span(reference.tokens).subspan(at, count), reference.tokens[at + count]};
+            auto done = e->step({}, {&lane, 1}, &drafter, width, {&force, 1});
+            ASSERT_TRUE(done.ok()) << done.status().message();
+            // Judged by its own target's choices, whatever was committed.
+            ASSERT_EQ(done.value().cycles[0].accepted, std::min(accepted, width - 1));
+            ASSERT_EQ(digests(e->lane(0)), reference.states[at + count])
+                << "width " << width << ", accepted " << accepted << ", " << count << " forced";
+        }
+    }
+}
+
+TEST_P(Invariant, ForcedTokensThatDoNotStartAtTheAnchorAreRefusedBeforeAnythingMoves) {
+    const PlainRun reference = plain(4);
+    auto e = engine();
+    e->begin_request(0, {{1000, {}}});
+    ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+    const StateDigests before = digests(e->lane(0));
+    ScriptedDrafter drafter = scripted(reference, prompt_.size(), 2);
+    const TokenId other = reference.tokens[0] + 1;
+    const ForcedCommit force{{&other, 1}, reference.tokens[1]};
+    const int lane = 0;
+    EXPECT_EQ(e->step({}, {&lane, 1}, &drafter, block(), {&force, 1}).status().code(), StatusCode::invalid_argument);
+    EXPECT_EQ(digests(e->lane(0)), before);
+}
+
+TEST_P(Invariant, ForcingOneLaneChangesNoBitOfAnother) {
+    const PlainRun reference = plain(4 * block());
+    auto alone = engine();
+    auto both = engine();
+    for (ProductionEngine* e : {alone.get(), both.get()}) {
+        e->begin_request(0, {{1000, {}}});
+        ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+    }
+    both->begin_request(1, {{1000, {}}});
+    ASSERT_TRUE(both->prefill(1, prompt_, 0, true).ok());
+    ScriptedDrafter drafter = scripted(reference, prompt_.size(), 3);
+    const int lanes[] = {1, 0};
+    for (std::size_t cycle = 0; cycle < 3; ++cycle) {
+        ASSERT_TRUE(alone->cycle({lanes + 1, 1}, drafter, block()).ok());
+        const ForcedCommit forced[] = {
+            {std::span(reference.tokens).subspan(6 * cycle, 6), reference.tokens[6 * cycle + 6]}, {}};
+        ASSERT_TRUE(both->step({}, lanes, &drafter, block(), forced).ok());
+        EXPECT_EQ(digests(both->lane(0)), digests(alone->lane(0))) << "cycle " << cycle;
+        EXPECT_EQ(digests(both->lane(1)), reference.states[6 * cycle + 6]) << "cycle " << cycle;
+    }
+}
+
 TEST_P(Invariant, VerifyWidthChangesNoBit) {
     const PlainRun reference = plain(5 * block());
     for (std::size_t width = 1; width <= block(); ++width) {
@@ -288,6 +349,9 @@ TEST_P(Invariant, BatchCompositionChangesNoBit) {
     }
 }
 
+const state::StateIdentity kIdentity{.target = "this engine"};
+const state::StateIdentity kAnotherIdentity{.target = "another engine"};
+
 TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
     constexpr Position kBoundary = 128;
     auto control = engine();
@@ -312,9 +376,9 @@ TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
         e->begin_request(0, {{1000, {}}});
         const std::span<const TokenId> all(prompt_);
         ASSERT_TRUE(e->prefill(0, all.first(kBoundary), kBoundary, false).ok());
-        auto snapshot = state::take_snapshot(e->lane(0), "identity");
+        auto snapshot = state::take_snapshot(e->lane(0), kIdentity);
         ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
-        ASSERT_TRUE(e->core().restore(snapshot.value(), "identity", form, 3).ok());
+        ASSERT_TRUE(e->core().restore(snapshot.value(), kIdentity, form, 3).ok());
         EXPECT_EQ(digests(e->lane(3)), digests(e->lane(0)));
         e->set_request(3, {{1000, {}}});
         ASSERT_TRUE(e->prefill(3, all.subspan(kBoundary), kBoundary, true).ok());
@@ -332,23 +396,23 @@ TEST_P(Invariant, ARefusedRestoreLeavesTheLaneUntouched) {
     const std::span<const TokenId> all(prompt_);
     e->begin_request(0, {{1000, {}}});
     ASSERT_TRUE(e->prefill(0, all.first(64), 64, false).ok());
-    auto snapshot = state::take_snapshot(e->lane(0), "identity");
+    auto snapshot = state::take_snapshot(e->lane(0), kIdentity);
     ASSERT_TRUE(snapshot.ok());
     e->begin_request(1, {{1000, {}}});
     ASSERT_TRUE(e->prefill(1, all.subspan(3, 70), 0, true).ok());
     const StateDigests before = digests(e->lane(1));
 
-    EXPECT_EQ(e->core().restore(snapshot.value(), "another engine", state::DraftRestore::exact, 1).code(),
+    EXPECT_EQ(e->core().restore(snapshot.value(), kAnotherIdentity, state::DraftRestore::exact, 1).code(),
               StatusCode::mismatch);
     EXPECT_EQ(digests(e->lane(1)), before);
     for (auto& part : snapshot.value().components) {
         part.bytes.back() ^= std::byte{1};
-        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(),
+        EXPECT_EQ(e->core().restore(snapshot.value(), kIdentity, state::DraftRestore::exact, 1).code(),
                   StatusCode::corrupt)
             << state::component_name(part.component);
         part.bytes.back() ^= std::byte{1};
         part.bytes.pop_back();
-        EXPECT_EQ(e->core().restore(snapshot.value(), "identity", state::DraftRestore::exact, 1).code(),
+        EXPECT_EQ(e->core().restore(snapshot.value(), kIdentity, state::DraftRestore::exact, 1).code(),
                   StatusCode::corrupt);
         part.bytes.push_back(std::byte{0});
         EXPECT_EQ(digests(e->lane(1)), before);

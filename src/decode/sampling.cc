@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "decode/ranking.h"
 #include "numerics/scalar_math.h"
@@ -31,6 +32,8 @@ TokenDistribution normalised(Terms kept) {
         result.ids.push_back(kept.ids[i]);
         result.probabilities.push_back(kept.terms[i] / total);
     }
+    // Only infinite logits were kept.
+    if (result.ids.empty()) return TokenDistribution::point(kept.ids.front());
     return result;
 }
 
@@ -42,20 +45,39 @@ double term(float logit, float best, float temperature) {
     return static_cast<double>(numerics::exp_f32((x - best) / temperature));
 }
 
-// The kept tokens in rank order, with their terms.
-std::vector<RankedLogit> ranked(std::span<const float> logits, std::int64_t top_k) {
-    const std::size_t count = top_k > 0 ? std::min(logits.size(), static_cast<std::size_t>(top_k)) : logits.size();
-    return top_logits(logits, count);
+// Length of the shortest leading part of `ranked` whose mass reaches `mass`, at least 1; nothing when all of it does
+// not.
+std::optional<std::size_t> reaching(std::span<const RankedLogit> ranked, double mass, float best, float temperature) {
+    double before = 0;
+    for (std::size_t count = 0; count < ranked.size();) {
+        before += term(ranked[count++].logit, best, temperature);
+        if (before >= mass) return count;
+    }
+    return std::nullopt;
 }
 
-// Length of the shortest leading part of `terms` (rank order) whose mass reaches top_p, at least 1.
-std::size_t top_p_count(std::span<const double> terms, float top_p) {
-    const double total = std::accumulate(terms.begin(), terms.end(), 0.0);
-    double before = 0;
-    std::size_t count = 0;
-    while (count < terms.size() && (count == 0 || before < static_cast<double>(top_p) * total))
-        before += terms[count++];
-    return count;
+// What top-k and then top-p keep, in rank order. Ranking a whole vocabulary is dear and hardly ever needed, so the
+// leading part grows until its mass suffices; how it grew does not show in the result.
+std::vector<RankedLogit> nucleus(std::span<const float> logits, float best, const SamplingSettings& settings) {
+    const std::size_t limit =
+        settings.top_k > 0 ? std::min(logits.size(), static_cast<std::size_t>(settings.top_k)) : logits.size();
+    if (settings.top_p >= 1) return top_logits(logits, limit);
+    double total = 0;
+    if (limit == logits.size()) {
+        for (const float logit : logits) total += term(logit, best, settings.temperature);
+    } else {
+        for (const RankedLogit& entry : top_logits(logits, limit))
+            total += term(entry.logit, best, settings.temperature);
+    }
+    const double mass = static_cast<double>(settings.top_p) * total;
+    constexpr std::size_t kFirst = 64;
+    for (std::size_t count = std::min(kFirst, limit);; count = std::min(4 * count, limit)) {
+        std::vector<RankedLogit> ranked = top_logits(logits, count);
+        const auto kept = reaching(ranked, mass, best, settings.temperature);
+        if (!kept && count < limit) continue;
+        ranked.resize(kept.value_or(ranked.size()));  // rounding may leave the sum of all just below
+        return ranked;
+    }
 }
 
 }  // namespace
@@ -127,12 +149,11 @@ TokenDistribution target_distribution(std::span<const float> logits, const Sampl
         }
         return normalised(std::move(kept));
     }
-    std::vector<RankedLogit> order = ranked(logits, settings.top_k);
-    std::vector<double> terms;
-    for (const RankedLogit& entry : order) terms.push_back(term(entry.logit, best, settings.temperature));
-    std::size_t count = settings.top_p < 1 ? top_p_count(terms, settings.top_p) : terms.size();
-    while (count > 1 && terms[count - 1] < static_cast<double>(settings.min_p)) --count;
-    order.resize(count);
+    std::vector<RankedLogit> order = nucleus(logits, best, settings);
+    const auto likely = [&](const RankedLogit& entry) {
+        return term(entry.logit, best, settings.temperature) >= static_cast<double>(settings.min_p);
+    };
+    while (order.size() > 1 && !likely(order.back())) order.pop_back();
     std::sort(order.begin(), order.end(), [](const RankedLogit& a, const RankedLogit& b) { return a.token < b.token; });
     for (const RankedLogit& entry : order) {
         kept.ids.push_back(entry.token);

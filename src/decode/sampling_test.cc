@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -108,6 +109,23 @@ TEST(TargetDistribution, TiesKeepTheLowestIdsAndPoisonedRowsStillDraw) {
     const std::vector<TokenId> ids{9, 4};
     expect_distribution(candidate_distribution(ids, std::vector<float>{nan, nan}, 1), {{9, 1.}});
     expect_distribution(candidate_distribution(ids, std::vector<float>{0.f, nan}, 1), {{9, 1.}});
+}
+
+TEST(TargetDistribution, ALargeNucleusIsFoundWhereverItEnds) {
+    // 1000 equal tokens behind 10 dear ones: the nucleus ends far behind the part that is ranked first.
+    std::vector<float> logits(1010, 0.f);
+    for (std::size_t i = 0; i < 10; ++i) logits[101 * i] = 3.f;
+    const double total = 1000 + 10 * std::exp(3.);
+    for (const double top_p : {.05, .2, .5, .9, .999}) {
+        const auto kept = target_distribution(logits, settings(1, 0, static_cast<float>(top_p)));
+        const double dear = 10 * std::exp(3.) / total;
+        const double expected =
+            top_p <= dear ? std::ceil(top_p * total / std::exp(3.)) : 10 + std::ceil((top_p - dear) * total);
+        EXPECT_NEAR(static_cast<double>(kept.ids.size()), expected, 1) << top_p;
+        EXPECT_TRUE(std::is_sorted(kept.ids.begin(), kept.ids.end()));
+    }
+    const float infinity = std::numeric_limits<float>::infinity();
+    expect_distribution(target_distribution(std::vector<float>{0.f, infinity}, settings(1, 1)), {{1, 1.}});
 }
 
 TEST(Draw, InvertsTheCumulativeSum) {

@@ -296,7 +296,7 @@ TEST_P(Serving, TheJointOfTwoEmittedTokensIsTheTargets) {
     LaneSampling sampling = sampled(77, 0, kTop);
     e.begin_request(0, {{1000, {}}, sampling});
     ASSERT_TRUE(e.prefill(0, std::span<const TokenId>(prompt_).first(64), 0, false).ok());
-    auto snapshot = state::take_snapshot(e.lane(0), "identity");
+    auto snapshot = state::take_snapshot(e.lane(0), {.target = "identity"});
     ASSERT_TRUE(snapshot.ok());
     const TokenId anchor = prompt_[64];
     const auto row_distribution = [&](std::vector<TokenId> tokens) {
@@ -328,7 +328,7 @@ TEST_P(Serving, TheJointOfTwoEmittedTokensIsTheTargets) {
     const int lane = 1;
     for (std::uint64_t run = 0; run < kRuns; ++run) {
         sampling.request = run;
-        ASSERT_TRUE(e.core().restore(snapshot.value(), "identity", state::DraftRestore::exact, lane).ok());
+        ASSERT_TRUE(e.core().restore(snapshot.value(), {.target = "identity"}, state::DraftRestore::exact, lane).ok());
         e.set_request(lane, {{1000, {}}, sampling});
         e.lane(lane).anchor = anchor;
         e.lane(lane).has_anchor = true;

@@ -5,11 +5,15 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/hash.h"
+#include "capture/reader.h"
 #include "decode/cycle_costs.h"
 #include "instrument/injector.h"
 #include "probe/recorder.h"
+#include "probe/suspend.h"
 #include "state/snapshot.h"
+#include "state/snapshot_file.h"
 
 namespace draftprobe::probe {
 
@@ -47,13 +51,17 @@ std::vector<Setting> effective_settings(const Assembly& assembly, const ProbeSet
 
 // The namespace of a snapshot: every identity group and setting that reaches its bytes, and the chat template, so that
 // state of one mode is never taken for another's. The prompt is not in it: a prefix may serve many.
-std::string state_identity(const Assembly& assembly, const TemplateIdentity& chat,
-                           const std::vector<Setting>& settings) {
-    std::string text = assembly.target_identity.digest + "\n" + assembly.draft_identity.digest + "\n" +
-                       assembly.tokenizer_identity.digest + "\n" +
-                       fmt::format("template {} thinking={} effort={}\n", chat.digest, chat.thinking, chat.effort);
-    for (const Setting& setting : settings) text += setting.field + "=" + setting.value + "\n";
-    return sha256_hex(text);
+state::StateIdentity state_identity(const Assembly& assembly, const TemplateIdentity& chat,
+                                    const std::vector<Setting>& settings) {
+    state::StateIdentity identity{assembly.target_identity.digest,
+                                  assembly.draft_identity.digest,
+                                  assembly.tokenizer_identity.digest,
+                                  chat.digest,
+                                  chat.thinking,
+                                  chat.effort,
+                                  {}};
+    for (const Setting& setting : settings) identity.settings.emplace_back(setting.field, setting.value);
+    return identity;
 }
 
 // The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident
@@ -69,7 +77,8 @@ std::uint64_t request_number(const std::string& key) { return xxh3_64(std::as_by
 class ArmRun {
 public:
     ArmRun(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
-           ObservedEngine& engine, Recorder& recorder, std::string identity)
+           ObservedEngine& engine, Recorder& recorder, state::StateIdentity identity,
+           std::filesystem::path scratch_file)
         : assembly_(assembly),
           request_(request),
           settings_(settings),
@@ -77,7 +86,8 @@ public:
           engine_(engine),
           recorder_(recorder),
           faults_(settings.treatment.faults, engine, recorder),
-          identity_(std::move(identity)) {}
+          identity_(std::move(identity)),
+          scratch_file_(std::move(scratch_file)) {}
 
     Status run() {
         engine_.observer().set_sink(nullptr);
@@ -86,8 +96,7 @@ public:
         if (arm_ == Arm::restored || faults_.has(instrument::FaultKind::cached_control)) {
             lane = restored_lane();
             if (lane != kFreshLane) DP_RETURN_IF_ERROR(dirty(lane));
-            DP_RETURN_IF_ERROR(materialise(kFreshLane));
-            DP_RETURN_IF_ERROR(restore());
+            DP_RETURN_IF_ERROR(settings_.resume_from.empty() ? materialise_and_restore() : resume());
         } else if (arm_ == Arm::fresh || arm_ == Arm::repeat) {
             DP_RETURN_IF_ERROR(materialise(kFreshLane));
         } else {
@@ -101,14 +110,25 @@ public:
         faults_.after_prefill(lane);
         recorder_.ledger_event("prefill", state, "", prompt, occupant_);
         recorder_.count_rows(state);
-        DP_RETURN_IF_ERROR(decode(lane));
+        DP_RETURN_IF_ERROR(settings_.lockstep ? decode_in_lockstep(lane) : decode(lane));
         recorder_.ledger_event("end", state, "", prompt, occupant_);
         engine_.observer().set_sink(nullptr);
         DP_RETURN_IF_ERROR(faults_.check_acted());
         return recorder_.status();
     }
 
+    // Materialises and leaves the state in files, for another process to go on with: run() with resume_from.
+    Status suspend(const std::filesystem::path& directory) {
+        engine_.observer().set_sink(nullptr);
+        DP_RETURN_IF_ERROR(materialise(kFreshLane));
+        engine_.observer().set_sink(nullptr);
+        DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, snapshot_lane());
+        return write_suspended_state(directory, snapshot, base_ ? &*base_ : nullptr);
+    }
+
     std::size_t retained() const { return retained_; }
+    // S of the draft form `recompute`.
+    std::optional<Position> recompute_start() const { return recompute_start_; }
 
 private:
     decode::Request request() const {
@@ -147,7 +167,12 @@ private:
         recorder_.set_phase(ForwardPhase::materialise);
         const std::span<const TokenId> prefix =
             std::span(request_.prompt).first(static_cast<std::size_t>(request_.boundary));
-        DP_RETURN_IF_ERROR(prefill(lane, prefix, request_.boundary, false, "materialise"));
+        const auto base = static_cast<std::size_t>(base_length());
+        if (base > 0) {
+            DP_RETURN_IF_ERROR(prefill(lane, prefix.first(base), request_.boundary, false, "materialise"));
+            DP_ASSIGN_OR_RETURN(base_, state::take_snapshot(engine_.lane(lane), identity_));
+        }
+        DP_RETURN_IF_ERROR(prefill(lane, prefix.subspan(base), request_.boundary, false, "materialise"));
         recorder_.ledger_event("materialise", engine_.lane(lane), "", request_.prompt, occupant_);
         return {};
     }
@@ -167,23 +192,71 @@ private:
 
     int restored_lane() const { return settings_.treatment.move ? kMovedLane : kFreshLane; }
 
-    Status restore() {
+    // Where the base of a recomputation is taken: at the end of a chunk, so that the schedule stays the control's.
+    Position base_length() const {
+        if (arm_ != Arm::restored || settings_.treatment.draft != state::DraftRestore::recompute) return 0;
+        const auto chunk = static_cast<Position>(engine_.core().settings().chunk_tokens);
+        const Position start = latest_recompute_start(request_.boundary, engine_.core().window()) / chunk * chunk;
+        return start % kPageTokens == 0 ? start : 0;
+    }
+
+    Result<state::Snapshot> snapshot_lane() {
         const state::Lane& from = engine_.lane(kFreshLane);
-        state::Lane& to = engine_.lane(restored_lane());
         DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, state::take_snapshot(from, identity_));
         recorder_.ledger_event("snapshot", from, state::tier_name(settings_.treatment.tier), request_.prompt, {});
         const std::vector<TokenId> other(request_.prompt.rbegin(), request_.prompt.rend());
         DP_RETURN_IF_ERROR(faults_.at_snapshot(
             from.id(), std::span(request_.prompt).subspan(static_cast<std::size_t>(request_.boundary)), other,
             snapshot));
+        if (!settings_.snapshot_file.empty())
+            DP_RETURN_IF_ERROR(state::write_snapshot(snapshot, settings_.snapshot_file, false));
+        return snapshot;
+    }
+
+    Status materialise_and_restore() {
+        DP_RETURN_IF_ERROR(materialise(kFreshLane));
+        DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, snapshot_lane());
+        if (settings_.treatment.tier == state::Tier::disk) {
+            DP_ASSIGN_OR_RETURN(snapshot, through_disk(snapshot, scratch_file_, false));
+        }
+        return restore(snapshot);
+    }
+
+    Status resume() {
+        DP_ASSIGN_OR_RETURN(SuspendedArm suspended, read_suspended(settings_.resume_from));
+        recorder_.ledger = std::move(suspended.header.ledger);
+        recorder_.schedule = std::move(suspended.header.schedule);
+        base_ = std::move(suspended.base);
+        engine_.observer().set_sink(&faults_);
+        return restore(suspended.snapshot);
+    }
+
+    Status restore(const state::Snapshot& snapshot) {
+        state::Lane& to = engine_.lane(restored_lane());
         const std::vector<TokenId> occupant_tokens = to.tokens;
-        DP_RETURN_IF_ERROR(restore_request(engine_, snapshot, identity_, settings_.treatment, to.id()));
+        DP_ASSIGN_OR_RETURN(const auto recomputed, restore_request(engine_, snapshot, identity_, settings_.treatment,
+                                                                   to.id(), base_ ? &*base_ : nullptr));
+        if (recomputed) record_scratch(*recomputed);
         DP_RETURN_IF_ERROR(faults_.after_restore(to.id(), assembly_.draft_dir));
         engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
         engine_.set_request(to.id(), request());
         recorder_.ledger_event("restore", to, state::tier_name(settings_.treatment.tier), request_.prompt,
                                occupant_tokens);
         return {};
+    }
+
+    void record_scratch(const RecomputeCost& cost) {
+        recompute_start_ = cost.start;
+        for (const auto& call : cost.calls) {
+            ForwardCall forward;
+            forward.phase = ForwardPhase::scratch;
+            forward.request = request_.key;
+            forward.lane = engine_.core().lane_count();
+            forward.start = call.start;
+            forward.rows = static_cast<std::int64_t>(call.rows);
+            forward.numerics_class = numerics::numerics_class_name(engine_.core().settings().numerics);
+            recorder_.schedule.push_back(std::move(forward));
+        }
     }
 
     Status decode(int lane) {
@@ -194,14 +267,9 @@ private:
         decode::ScriptedDrafter scripted(engine_.core().settings().block, settings_.script);
         decode::Drafter& healthy = settings_.script ? static_cast<decode::Drafter&>(scripted) : model_drafter;
         decode::Drafter& drafter = faults_.drafter(healthy);
-        if (settings_.budget == budget::BudgetKind::adaptive) {
-            DP_ASSIGN_OR_RETURN(std::vector<double> costs,
-                                decode::measure_cycle_costs(engine_.core(), {&lane, 1}, drafter, kCostRepeats));
-            engine_.set_controller(lane,
-                                   budget::Controller::adaptive(engine_.core().settings().block, 1, std::move(costs)));
-        }
+        DP_RETURN_IF_ERROR(start_controller(lane, drafter));
         for (std::size_t cycle = 0; cycle < request_.cycles; ++cycle) {
-            auto result = engine_.cycle({&lane, 1}, drafter, engine_.core().settings().block);
+            auto result = engine_.cycle({&lane, 1}, drafter, verify_rows());
             if (!result.ok()) return result.status();
             retained_ += result.value()[0].retained;
             report("decode", cycle + 1, request_.cycles);
@@ -209,6 +277,40 @@ private:
             if (result.value()[0].finished || !recorder_.ended_early().empty()) break;
         }
         return {};
+    }
+
+    // The control's cycles, each committing its tokens. What this arm chose behind the prompt is in the ledger by now.
+    Status decode_in_lockstep(int lane) {
+        const ControlTokens& control = *settings_.lockstep;
+        if (control.first_anchor() == nullptr) return {};
+        engine_.lane(lane).anchor = *control.first_anchor();
+        decode::ModelDrafter model_drafter(*engine_.core().draft_forward());
+        decode::Drafter& drafter = faults_.drafter(model_drafter);
+        DP_RETURN_IF_ERROR(start_controller(lane, drafter));
+        for (std::size_t cycle = 0; cycle < control.cycles.size(); ++cycle) {
+            const ControlCycle& tokens = control.cycles[cycle];
+            const decode::ForcedCommit force{tokens.committed, tokens.next_anchor};
+            auto result = engine_.step({}, {&lane, 1}, &drafter, verify_rows(), {&force, 1});
+            if (!result.ok()) return result.status();
+            retained_ += tokens.committed.size();
+            report("decode", cycle + 1, control.cycles.size());
+            DP_RETURN_IF_ERROR(recorder_.status());
+            if (!recorder_.ended_early().empty()) break;
+        }
+        return {};
+    }
+
+    Status start_controller(int lane, decode::Drafter& drafter) {
+        if (settings_.budget != budget::BudgetKind::adaptive) return {};
+        DP_ASSIGN_OR_RETURN(std::vector<double> costs,
+                            decode::measure_cycle_costs(engine_.core(), {&lane, 1}, drafter, kCostRepeats));
+        engine_.set_controller(lane,
+                               budget::Controller::adaptive(engine_.core().settings().block, 1, std::move(costs)));
+        return {};
+    }
+
+    std::size_t verify_rows() const {
+        return settings_.verify_rows == 0 ? engine_.core().settings().block : settings_.verify_rows;
     }
 
     void report(std::string_view phase, std::size_t done, std::size_t total) const {
@@ -222,10 +324,27 @@ private:
     ObservedEngine& engine_;
     Recorder& recorder_;
     instrument::FaultInjector faults_;
-    std::string identity_;
+    state::StateIdentity identity_;
+    std::filesystem::path scratch_file_;   // of the disk tier
+    std::optional<state::Snapshot> base_;  // exact, at base_length()
+    std::optional<Position> recompute_start_;
     std::vector<TokenId> occupant_;
     std::size_t retained_ = 0;
 };
+
+Status check_settings(const ProbeSettings& settings, std::size_t block) {
+    if (settings.verify_rows > block) {
+        return invalid_argument(fmt::format("verify rows: found {}, expected at most the draft's block of {}",
+                                            settings.verify_rows, block));
+    }
+    if (settings.lockstep != nullptr && settings.level < 2) {
+        return invalid_argument(
+            fmt::format("lockstep at level {}: expected level 2 or 3, whose ledger says which token the arm itself "
+                        "chose behind the prompt; give --level 2",
+                        settings.level));
+    }
+    return {};
+}
 
 }  // namespace
 
@@ -272,10 +391,52 @@ Status check_request(const Assembly& assembly, const ProbeRequest& request) {
     return {};
 }
 
+namespace {
+
+// A directory beside the capture that is never committed: gone when it is dropped or the program ends on a signal.
+Result<AtomicDirectory> state_workspace(const std::filesystem::path& path) {
+    const std::filesystem::path name = path.has_filename() ? path : path.parent_path();
+    return AtomicDirectory::create(name.parent_path() / (name.filename().string() + ".state"), false);
+}
+
+Result<ArmResult> run_in_two_processes(const Assembly& assembly, const ProbeRequest& request,
+                                       const ProbeSettings& settings, const std::filesystem::path& path, bool force) {
+    if (!settings.resume_elsewhere) {
+        return unsupported("tier process: this caller starts no process; expected memory or disk");
+    }
+    // The file must not be there already when the second process has done all the work.
+    std::error_code error;
+    if (!force && std::filesystem::exists(path, error)) {
+        return invalid_argument(fmt::format("{}: found something there already, expected a new name", path.string()));
+    }
+    DP_ASSIGN_OR_RETURN(const AtomicDirectory workspace, state_workspace(path));
+    ProbeSettings first = settings;
+    first.suspend_to = workspace.path();
+    first.level = std::min(settings.level, 2);  // no step, so no tensors
+    DP_RETURN_IF_ERROR(
+        run_arm(assembly, request, first, Arm::restored, suspended_capture(workspace.path()), false).status());
+    DP_RETURN_IF_ERROR(settings.resume_elsewhere(workspace.path(), path, force).with_context("tier process"));
+    DP_ASSIGN_OR_RETURN(const CaptureReader reader, CaptureReader::open(path));
+    ArmResult result;
+    result.path = path;
+    result.digest = reader.digest();
+    result.cycles = static_cast<std::size_t>(reader.header().totals.lane_cycles);
+    result.retained = static_cast<std::size_t>(reader.header().totals.retained);
+    return result;
+}
+
+}  // namespace
+
 Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
                           const std::filesystem::path& path, bool force) {
     DP_RETURN_IF_ERROR(check_request(assembly, request));
+    const bool restores = arm == Arm::restored;
+    if (restores && settings.treatment.tier == state::Tier::process && settings.resume_from.empty() &&
+        settings.suspend_to.empty()) {
+        return run_in_two_processes(assembly, request, settings, path, force);
+    }
     const DraftConfig& draft = assembly.models.draft->config();
+    DP_RETURN_IF_ERROR(check_settings(settings, static_cast<std::size_t>(draft.block)));
     decode::EngineSettings engine_settings = settings.engine;
     engine_settings.lanes = std::max(engine_settings.lanes, 2);
     engine_settings.max_tokens = request.prompt.size() + (request.cycles + 3) * static_cast<std::size_t>(draft.block);
@@ -303,13 +464,21 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     DP_RETURN_IF_ERROR(instrument::check_faults(settings.treatment.faults, core->shape(), request.boundary));
     ObservedEngine engine(std::move(core));
 
+    std::optional<AtomicDirectory> workspace;
+    if (restores && settings.treatment.tier == state::Tier::disk) {
+        DP_ASSIGN_OR_RETURN(workspace, state_workspace(path));
+    }
     CaptureHeader header;
     header.settings = effective_settings(assembly, settings);
     ArmRun run(assembly, request, settings, arm, engine, recorder,
-               state_identity(assembly, request.chat_template, header.settings));
-    // How long an arm decodes reaches no byte of its state, but arms of different length are not comparable.
+               state_identity(assembly, request.chat_template, header.settings),
+               workspace ? workspace->file("boundary.snapshot") : std::filesystem::path());
+    // How long and how wide an arm decodes reaches no byte of its state, but such arms are not comparable.
     header.settings.push_back({"cycles", fmt::format("{}", request.cycles)});
-    DP_RETURN_IF_ERROR(run.run());
+    header.settings.push_back(
+        {"verify_rows",
+         fmt::format("{}", settings.verify_rows == 0 ? static_cast<std::size_t>(draft.block) : settings.verify_rows)});
+    DP_RETURN_IF_ERROR(settings.suspend_to.empty() ? run.run() : run.suspend(settings.suspend_to));
 
     header.level = settings.level;
     header.identity.target = assembly.target_identity;
@@ -330,9 +499,11 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
         header.treatment.restore_target = state::target_restore_name(settings.treatment.target);
         header.treatment.restore_draft = state::draft_restore_name(settings.treatment.draft);
         header.treatment.tier = state::tier_name(settings.treatment.tier);
+        header.treatment.recompute_start = run.recompute_start();
         header.treatment.lane_from = kFreshLane;
         header.treatment.lane_to = settings.treatment.move ? kMovedLane : kFreshLane;
     }
+    header.treatment.lockstep = settings.lockstep != nullptr;
     for (const instrument::Fault& fault : settings.treatment.faults) header.treatment.faults.push_back(fault.spelling);
     if (!recorder.ended_early().empty()) header.notes.push_back(recorder.ended_early());
     CapturedRequest captured;

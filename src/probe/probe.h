@@ -16,6 +16,7 @@
 #include "budget/controller.h"
 #include "decode/sampling.h"
 #include "probe/assembly.h"
+#include "probe/lockstep.h"
 #include "probe/restore.h"
 
 namespace draftprobe::probe {
@@ -37,10 +38,22 @@ struct ProbeSettings {
     decode::SamplingSettings sampling;
     budget::BudgetKind budget = budget::BudgetKind::full;
     std::shared_ptr<const budget::Seed> seed;  // set exactly for a frozen budget
-    RestoreTreatment treatment;                // of the restored arm; faults also of a computing one that takes them
-    decode::ScriptedDrafter::Script script;    // proposes in the draft's place, which then needs level 2 or below
-    std::string build_digest;                  // 64 hex digits
-    std::optional<NearTie> near_tie;           // recorded by computing arms (probe/near_tie.h)
+    std::size_t verify_rows = 0;  // most rows of a verification, anchor included; 0: the draft's block
+    // Set: every cycle commits what the control committed there, and there are as many cycles as it had. For the
+    // control itself it is not set. Needs level 2, whose ledger says what the arm chose behind the prompt.
+    std::shared_ptr<const ControlTokens> lockstep;
+    RestoreTreatment treatment;              // of the restored arm; faults also of a computing one that takes them
+    decode::ScriptedDrafter::Script script;  // proposes in the draft's place, which then needs level 2 or below
+    std::filesystem::path snapshot_file;       // where the restored arm also keeps its snapshot; empty: nowhere
+    // The tier `process`: runs the rest of the arm that was suspended in `directory` in a new process, which writes the
+    // capture at `path`. Required for that tier.
+    std::function<Status(const std::filesystem::path& directory, const std::filesystem::path& path, bool force)>
+        resume_elsewhere;
+    // The two halves of such an arm, see probe/suspend.h: where the first leaves its state, where the second finds it.
+    std::filesystem::path suspend_to;
+    std::filesystem::path resume_from;
+    std::string build_digest;         // 64 hex digits
+    std::optional<NearTie> near_tie;  // recorded by computing arms (probe/near_tie.h)
     // Called while work goes on: what is being done, how much of how much. May be empty.
     std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;
 };

@@ -86,6 +86,19 @@ ForwardKind kind_of(decode::ForwardKind kind) {
     return ForwardKind::prefill;
 }
 
+// The chosen token is state that a request needs to go on. One row, at the position where it will be written.
+LedgerComponent anchor_component(const state::Lane& lane) {
+    LedgerComponent component;
+    component.component = kAnchor;
+    component.first = component.base = lane.length;
+    component.last = lane.length + 1;
+    component.rows_claimed = component.rows_written = 1;
+    component.sources = {{component.first, component.last, RowSource::computed}};
+    component.bytes = sizeof(lane.anchor);
+    component.digest = sha256_hex(fmt::format("anchor {}", lane.anchor));
+    return component;
+}
+
 }  // namespace
 
 void Recorder::ledger_event(const std::string& name, const state::Lane& lane, std::string_view tier,
@@ -110,6 +123,7 @@ void Recorder::ledger_event(const std::string& name, const state::Lane& lane, st
         component.digest = entry.digest;
         event.components.push_back(std::move(component));
     }
+    if (lane.has_anchor) event.components.push_back(anchor_component(lane));
     event.row_first = lane.draft.first();
     event.row_digests = state::context_row_digests(lane);
     event.previous_occupant = lane.previous_occupant;
@@ -221,8 +235,9 @@ void Recorder::on_verify(const decode::VerifyView& view) {
         step_.target_margins.push_back(best[0].logit - best[1].logit);
     }
     keep_rows(view.hidden, target_hidden_, step_.target_hidden_digests);
-    step_.committed.assign(view.rows.begin(), view.rows.begin() + static_cast<std::ptrdiff_t>(result.retained));
-    step_.next_anchor = result.emitted.back();
+    step_.forced = view.forced;
+    step_.committed.assign(view.committed.begin(), view.committed.end());
+    step_.next_anchor = view.next_anchor;
     if (!options_.require_finite) cut_at_non_finite(view);
 }
 

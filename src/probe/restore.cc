@@ -1,24 +1,43 @@
 #include "probe/restore.h"
 
-#include <fmt/format.h>
+#include <algorithm>
+
+#include "state/snapshot_file.h"
 
 namespace draftprobe::probe {
 
 using state::DraftRestore;
 
-Status restore_request(instrument::ObservedEngine& engine, const state::Snapshot& snapshot, const std::string& identity,
-                       const RestoreTreatment& treatment, int lane_id) {
-    if (treatment.target != state::TargetRestore::exact || treatment.tier != state::Tier::memory) {
-        return unsupported(fmt::format("restore: target form {}, tier {}; served are exact and memory",
-                                       state::target_restore_name(treatment.target), state::tier_name(treatment.tier)));
-    }
+Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine& engine,
+                                                     const state::Snapshot& snapshot,
+                                                     const state::StateIdentity& identity,
+                                                     const RestoreTreatment& treatment, int lane_id,
+                                                     const state::Snapshot* base) {
+    decode::EngineCore& core = engine.core();
     state::Lane& lane = engine.lane(lane_id);
     DP_ASSIGN_OR_RETURN(const instrument::CopyFaults faults,
                         instrument::CopyFaults::before_restore(treatment.faults, lane, snapshot.length));
-    DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, treatment.draft, lane));
-    faults.apply(lane, treatment.draft == DraftRestore::exact);
-    if (treatment.draft == DraftRestore::rows) engine.core().draft_forward()->rebuild_rings(lane);
-    return {};
+    decode::Recomputed recomputed;
+    const bool recompute = treatment.draft == DraftRestore::recompute;
+    if (recompute) {
+        DP_ASSIGN_OR_RETURN(recomputed, core.recompute_context(snapshot, identity, base));
+    }
+    DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, treatment.draft, lane, treatment.target));
+    if (recompute) core.adopt_context(recomputed, lane);
+    faults.apply(lane, treatment.draft == DraftRestore::exact || recompute);
+    if (state::rebuilds_rings(treatment.draft)) core.draft_forward()->rebuild_rings(lane);
+    if (!recompute) return std::optional<RecomputeCost>();
+    return std::optional<RecomputeCost>({recomputed.start, std::move(recomputed.calls)});
+}
+
+Result<state::Snapshot> through_disk(const state::Snapshot& snapshot, const std::filesystem::path& path, bool force) {
+    DP_RETURN_IF_ERROR(state::write_snapshot(snapshot, path, force));
+    return state::read_snapshot(path);
+}
+
+Position latest_recompute_start(Position boundary, std::size_t window) {
+    if (window == 0) return 0;
+    return std::max<Position>(0, boundary - static_cast<Position>(window) + 1);
 }
 
 }  // namespace draftprobe::probe

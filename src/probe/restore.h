@@ -1,6 +1,8 @@
 // What a restored arm does to the request's state at the boundary: snapshot, tier, another lane, forms, faults.
 #pragma once
 
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +22,26 @@ struct RestoreTreatment {
     std::vector<instrument::Fault> faults;
 };
 
+// What the form `recompute` did on its scratch lane.
+struct RecomputeCost {
+    Position start = 0;  // S
+    std::vector<decode::Recomputed::Call> calls;
+};
+
 // Puts `snapshot` into `lane` as the treatment says, faults included, so that the lane can go on. `identity` is the
-// running engine's own. Errors: those of state::restore_snapshot; unsupported for a form or tier that is not served.
-Status restore_request(instrument::ObservedEngine& engine, const state::Snapshot& snapshot, const std::string& identity,
-                       const RestoreTreatment& treatment, int lane);
+// running engine's own. `base`: for the draft form `recompute`, an exact snapshot of an earlier prefix, or null; its
+// cost is returned. The tier is the caller's: `snapshot` is what came back from it. Errors: those of
+// EngineCore::restore; the lane is untouched then.
+Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine& engine,
+                                                     const state::Snapshot& snapshot,
+                                                     const state::StateIdentity& identity,
+                                                     const RestoreTreatment& treatment, int lane,
+                                                     const state::Snapshot* base = nullptr);
+
+// The tier `disk`: writes the snapshot to `path` and reads it back, which checks every page. The file stays.
+Result<state::Snapshot> through_disk(const state::Snapshot& snapshot, const std::filesystem::path& path, bool force);
+
+// The length at which a base snapshot for `recompute` may stand at most: B - W + 1, or 0. Window 0 sees everything.
+Position latest_recompute_start(Position boundary, std::size_t window);
 
 }  // namespace draftprobe::probe

@@ -18,7 +18,8 @@ DraftContext::DraftContext(const StateShape& shape, bool poison)
       poison_(poison),
       rows_(shape.context_capacity, shape.hidden, shape.row_format),
       row_stamp_(shape.context_capacity, -1),
-      ring_stamp_(shape.context_capacity, -1) {
+      ring_stamp_(shape.context_capacity, -1),
+      page_digests_(shape.context_capacity / static_cast<std::size_t>(kPageTokens) + 1) {
     for (std::size_t layer = 0; layer < shape.draft_layers; ++layer) {
         keys_.emplace_back(capacity_, shape.draft_kv_floats(), shape.row_format);
         values_.emplace_back(capacity_, shape.draft_kv_floats(), shape.row_format);
@@ -52,6 +53,20 @@ void DraftContext::claim(Position first, Position end, RowSource source) {
     end_ = end;
     sources_.clear();
     append_source(sources_, first, end, source);
+}
+
+Sha256Digest DraftContext::page_digest(Position page) const {
+    const Position begin = page * kPageTokens;
+    std::uint64_t writes = 0;
+    for (Position p = begin; p < begin + kPageTokens; ++p) writes += rows_.writes(slot(p));
+    PageDigest& kept = page_digests_[static_cast<std::size_t>(page) % page_digests_.size()];
+    if (kept.page != page || kept.writes != writes) {
+        Sha256 hash;
+        for (Position p = begin; p < begin + kPageTokens; ++p) hash.update(rows_.bytes(slot(p)));
+        kept = {page, writes, hash.finish()};
+        ++pages_hashed_;
+    }
+    return kept.digest;
 }
 
 namespace {

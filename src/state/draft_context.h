@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/hash.h"
 #include "state/stored_rows.h"
 
 namespace draftprobe::state {
@@ -36,7 +37,7 @@ public:
     Position end() const { return end_; }
     std::size_t slot(Position position) const { return static_cast<std::size_t>(position) % capacity_; }
 
-    // Forgets every row; bytes stay as they are (or are poisoned when the option is set).
+    // Forgets every row; bytes stay as they are.
     void reset();
     // Claims rows up to `end`; rows that fall out of the ring leave the claimed range. Sources before the new first are
     // dropped. Call after the rows were written.
@@ -55,6 +56,11 @@ public:
     // Marks that the context row (`ring` false) or the K/V rows of every layer (`ring` true) of `position` were
     // written.
     void mark_written(Position position, bool ring) { (ring ? ring_stamp_ : row_stamp_)[slot(position)] = position; }
+    // SHA-256 of the context rows of positions 32 * page .. 32 * page + 31, which must all be claimed. Made once and
+    // kept until one of those rows is written.
+    Sha256Digest page_digest(Position page) const;
+    std::size_t pages_hashed() const { return pages_hashed_; }
+
     std::size_t rows_written() const;   // context rows in [first, end) written for their position
     std::size_t rings_written() const;  // the same for the K/V rings
     std::size_t rows_claimed() const { return static_cast<std::size_t>(end_ - first_); }
@@ -71,6 +77,14 @@ private:
     Position first_ = 0;
     Position end_ = 0;
     std::vector<SourceRange> sources_;
+
+    struct PageDigest {
+        Position page = -1;
+        std::uint64_t writes = 0;  // sum over the page's rows: grows with every write to one of them
+        Sha256Digest digest{};
+    };
+    mutable std::vector<PageDigest> page_digests_;  // page p in entry p % size
+    mutable std::size_t pages_hashed_ = 0;
 };
 
 }  // namespace draftprobe::state

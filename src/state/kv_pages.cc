@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "numerics/compute.h"
@@ -36,7 +38,7 @@ std::size_t KvPages::head_block_bytes() const {
 
 std::byte* KvPages::head_block(std::size_t page, std::size_t layer, bool value, std::size_t head) const {
     const std::size_t index = (layer * 2 + (value ? 1 : 0)) * shape_.kv_heads + head;
-    return pages_[page].get() + index * head_block_bytes();
+    return pages_[page].bytes.get() + index * head_block_bytes();
 }
 
 Status KvPages::reserve(Position last) {
@@ -51,15 +53,34 @@ Status KvPages::reserve(Position last) {
         const std::size_t bytes = shape_.kv_page_bytes();
         auto page = std::make_unique<std::byte[]>(bytes);
         std::memset(page.get(), poison_ ? 0xff : 0, bytes);
-        pages_.push_back(std::move(page));
+        pages_.push_back({std::move(page)});
     }
     return {};
+}
+
+// Rows of one page are written by several threads at once.
+void KvPages::touch(std::size_t page) {
+    const std::atomic_ref<bool> hashed(pages_[page].hashed);
+    if (hashed.load(std::memory_order_relaxed)) hashed.store(false, std::memory_order_relaxed);
+}
+
+Sha256Digest KvPages::page_digest(std::size_t page) const {
+    const Page& entry = pages_[page];
+    if (!entry.hashed) {
+        Sha256 hash;
+        hash.update(page_bytes(page));
+        entry.digest = hash.finish();
+        entry.hashed = true;
+        ++pages_hashed_;
+    }
+    return entry.digest;
 }
 
 void KvPages::write(std::size_t layer, Position position, const float* k, const float* v) {
     const std::size_t page = static_cast<std::size_t>(position / kPageTokens);
     const std::size_t slot = static_cast<std::size_t>(position % kPageTokens);
     const std::size_t d = shape_.head_dim;
+    touch(page);
     for (int side = 0; side < 2; ++side) {
         const float* source = side ? v : k;
         for (std::size_t head = 0; head < shape_.kv_heads; ++head, source += d) {
@@ -104,18 +125,22 @@ void KvPages::load_page(std::size_t layer, Position page, std::size_t head, floa
     }
 }
 
-void KvPages::canonical_bytes(std::size_t page, Position first, Position last, std::vector<std::byte>& out) const {
+void KvPages::canonical_bytes(std::size_t page, Position first, Position last, std::byte* out) const {
     const std::size_t begin = static_cast<std::size_t>(first % kPageTokens);
     const std::size_t count = static_cast<std::size_t>(last - first);
+    if (count == kPage) {
+        std::memcpy(out, page_bytes(page).data(), shape_.kv_page_bytes());
+        return;
+    }
     const std::size_t row = shape_.head_dim * element_bytes();
     for (std::size_t layer = 0; layer < shape_.attention_layers; ++layer) {
         for (int side = 0; side < 2; ++side) {
             for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
                 const std::byte* block = head_block(page, layer, side == 1, head);
-                out.insert(out.end(), block + begin * row, block + (begin + count) * row);
+                out = std::copy(block + begin * row, block + (begin + count) * row, out);
                 if (shape_.kv_format == KvFormat::int8) {
                     const std::byte* scales = block + kPage * row;
-                    out.insert(out.end(), scales + begin * sizeof(float), scales + (begin + count) * sizeof(float));
+                    out = std::copy(scales + begin * sizeof(float), scales + (begin + count) * sizeof(float), out);
                 }
             }
         }
@@ -127,6 +152,11 @@ void KvPages::set_canonical_bytes(std::size_t page, Position first, Position las
     const std::size_t count = static_cast<std::size_t>(last - first);
     const std::size_t row = shape_.head_dim * element_bytes();
     const std::byte* source = bytes.data();
+    touch(page);
+    if (count == kPage) {
+        std::memcpy(pages_[page].bytes.get(), source, shape_.kv_page_bytes());
+        return;
+    }
     for (std::size_t layer = 0; layer < shape_.attention_layers; ++layer) {
         for (int side = 0; side < 2; ++side) {
             for (std::size_t head = 0; head < shape_.kv_heads; ++head) {

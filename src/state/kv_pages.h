@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/hash.h"
 #include "state/shape.h"
 
 namespace draftprobe::state {
@@ -34,25 +35,43 @@ public:
     // whatever is stored there; callers mask by position.
     void load_page(std::size_t layer, Position page, std::size_t head, float* keys_t, float* values) const;
 
-    std::span<std::byte> page_bytes(std::size_t page) { return {pages_[page].get(), shape_.kv_page_bytes()}; }
+    // Whoever takes the mutable span writes now: the page's digest is forgotten.
+    std::span<std::byte> page_bytes(std::size_t page) {
+        touch(page);
+        return {pages_[page].bytes.get(), shape_.kv_page_bytes()};
+    }
     std::span<const std::byte> page_bytes(std::size_t page) const {
-        return {pages_[page].get(), shape_.kv_page_bytes()};
+        return {pages_[page].bytes.get(), shape_.kv_page_bytes()};
     }
 
-    // Appends the canonical bytes of positions [first, last) that lie inside one page: same order as the page, only
-    // those rows (and their scales).
-    void canonical_bytes(std::size_t page, Position first, Position last, std::vector<std::byte>& out) const;
+    // SHA-256 of a whole page, made once and kept until something is written to the page. Not for a page that is being
+    // written at the same time.
+    Sha256Digest page_digest(std::size_t page) const;
+    // Pages hashed so far by page_digest: what is not hashed again is not counted again.
+    std::size_t pages_hashed() const { return pages_hashed_; }
+
+    // Writes the canonical bytes of positions [first, last) that lie inside one page, same order as the page, only
+    // those rows (and their scales), to `out`: (last - first) * kv_token_bytes() bytes.
+    void canonical_bytes(std::size_t page, Position first, Position last, std::byte* out) const;
     // The inverse; requires out.size() bytes as canonical_bytes makes them. Requires the page to exist.
     void set_canonical_bytes(std::size_t page, Position first, Position last, std::span<const std::byte> bytes);
 
 private:
+    struct Page {
+        std::unique_ptr<std::byte[]> bytes;
+        mutable bool hashed = false;
+        mutable Sha256Digest digest{};
+    };
+
+    void touch(std::size_t page);
     std::size_t head_block_bytes() const;  // one layer, K or V, one head, 32 rows, with scales
     std::size_t element_bytes() const;
     std::byte* head_block(std::size_t page, std::size_t layer, bool value, std::size_t head) const;
 
     StateShape shape_;
     bool poison_ = false;
-    std::vector<std::unique_ptr<std::byte[]>> pages_;
+    std::vector<Page> pages_;
+    mutable std::size_t pages_hashed_ = 0;
 };
 
 }  // namespace draftprobe::state

@@ -3,132 +3,78 @@
 #include <algorithm>
 
 #include "base/hash.h"
+#include "state/raw_bytes.h"
 
 namespace draftprobe::state {
 
-std::string_view component_name(Component component) {
-    switch (component) {
-        case Component::target_kv: return "target_kv";
-        case Component::recurrent_matrix: return "recurrent";
-        case Component::recurrent_conv: return "conv";
-        case Component::draft_context: return "draft_context";
-        case Component::draft_rings: return "draft_ring";
+namespace {
+
+Sha256Digest page_digest(const Lane& lane, Component component, const CanonicalPage& page, RawBytes& buffer) {
+    if (page.last - page.first == kPageTokens) {
+        if (component == Component::target_kv)
+            return lane.kv.page_digest(static_cast<std::size_t>(page.first / kPageTokens));
+        if (component == Component::draft_context) return lane.draft.page_digest(page.first / kPageTokens);
     }
-    return "unknown";
+    buffer.resize(page.bytes);
+    read_canonical(lane, component, page, buffer.data());
+    Sha256 hash;
+    hash.update(buffer);
+    return hash.finish();
 }
 
-void for_each_canonical_page(const Lane& lane, Component component,
-                             const std::function<void(std::span<const std::byte>)>& sink) {
-    std::vector<std::byte> buffer;
-    const auto append = [&buffer](std::span<const std::byte> bytes) {
-        buffer.insert(buffer.end(), bytes.begin(), bytes.end());
-    };
-    const auto flush = [&] {
-        sink(buffer);
-        buffer.clear();
-    };
-    const RecurrentCell& cell = lane.recurrent.current();
+}  // namespace
+
+ComponentRange component_range(const Lane& lane, Component component) {
     switch (component) {
         case Component::target_kv:
-            for (Position first = 0; first < lane.length; first += kPageTokens) {
-                const Position last = std::min(first + kPageTokens, lane.length);
-                lane.kv.canonical_bytes(static_cast<std::size_t>(first / kPageTokens), first, last, buffer);
-                flush();
-            }
-            break;
-        case Component::recurrent_matrix:
-            for (const auto& layer : cell.matrix) {
-                append(std::as_bytes(std::span<const float>(layer)));
-                flush();
-            }
-            break;
+        case Component::recurrent_matrix: return {0, lane.length};
         case Component::recurrent_conv:
-            for (const auto& rows : cell.conv) {
-                for (std::size_t row = 0; row < rows.rows(); ++row) append(rows.bytes(row));
-                flush();
-            }
-            break;
+            return {std::max<Position>(0, lane.length - static_cast<Position>(lane.shape().conv_rows)), lane.length};
         case Component::draft_context:
-            for (Position p = lane.draft.first(); p < lane.draft.end(); ++p) {
-                append(lane.draft.rows().bytes(lane.draft.slot(p)));
-                if ((p + 1) % kPageTokens == 0 || p + 1 == lane.draft.end()) flush();
-            }
-            break;
-        case Component::draft_rings:
-            for (std::size_t layer = 0; layer < lane.draft.layers(); ++layer) {
-                for (const StoredRows* rows : {&lane.draft.keys(layer), &lane.draft.values(layer)}) {
-                    for (Position p = lane.draft.first(); p < lane.draft.end(); ++p)
-                        append(rows->bytes(lane.draft.slot(p)));
-                }
-                flush();
-            }
-            break;
+        case Component::draft_rings: return {lane.draft.first(), lane.draft.end()};
     }
+    return {};
+}
+
+std::string merkle_root(std::span<const Sha256Digest> pages) {
+    Sha256 root;
+    for (const Sha256Digest& page : pages) root.update(page.data(), page.size());
+    return hex(root.finish());
 }
 
 std::string component_digest(const Lane& lane, Component component) {
-    Sha256 root;
-    for_each_canonical_page(lane, component, [&root](std::span<const std::byte> page) {
-        Sha256 leaf;
-        leaf.update(page);
-        const auto digest = leaf.finish();
-        root.update(digest.data(), digest.size());
-    });
-    const auto digest = root.finish();
-    return hex(digest);
+    const ComponentRange range = component_range(lane, component);
+    RawBytes buffer;
+    std::vector<Sha256Digest> digests;
+    for (const CanonicalPage& page : canonical_pages(lane.shape(), component, range.first, range.last)) {
+        digests.push_back(page_digest(lane, component, page, buffer));
+    }
+    return merkle_root(digests);
 }
 
 std::vector<LedgerEntry> lane_ledger(const Lane& lane, bool with_digests) {
     std::vector<LedgerEntry> entries;
-    const StateShape& shape = lane.shape();
     for (const Component component : kComponents) {
+        if (!has_component(lane.shape(), component)) continue;
         LedgerEntry entry;
         entry.component = component;
-        const auto rows = static_cast<std::size_t>(lane.length);
+        const ComponentRange range = component_range(lane, component);
+        entry.first = range.first;
+        entry.last = range.last;
+        entry.rows_claimed = static_cast<std::size_t>(range.last - range.first);
+        entry.bytes = canonical_size(lane.shape(), component, range.first, range.last);
         switch (component) {
             case Component::target_kv:
-                entry.last = lane.length;
-                entry.rows_claimed = rows;
-                entry.rows_written = lane.target_rows_written;
-                entry.bytes = rows * shape.kv_token_bytes();
-                entry.sources = lane.target_sources;
-                break;
-            case Component::recurrent_matrix:
-                entry.last = lane.length;
-                entry.rows_claimed = rows;
-                entry.rows_written = lane.target_rows_written;
-                entry.bytes = shape.delta_layers * shape.matrix_floats() * sizeof(float);
-                entry.sources = lane.target_sources;
-                break;
+            case Component::recurrent_matrix: entry.rows_written = lane.target_rows_written; break;
             case Component::recurrent_conv:
-                entry.first = std::max<Position>(0, lane.length - static_cast<Position>(shape.conv_rows));
-                entry.last = lane.length;
-                entry.base = entry.first;
-                entry.rows_claimed = static_cast<std::size_t>(entry.last - entry.first);
                 entry.rows_written = std::min(entry.rows_claimed, lane.target_rows_written);
-                entry.bytes =
-                    shape.delta_layers * shape.conv_rows * shape.conv_channels * row_element_bytes(shape.row_format);
-                entry.sources = lane.target_sources;
                 break;
-            case Component::draft_context:
-                if (shape.draft_layers == 0) continue;
-                entry.first = entry.base = lane.draft.first();
-                entry.last = lane.draft.end();
-                entry.rows_claimed = lane.draft.rows_claimed();
-                entry.rows_written = lane.draft.rows_written();
-                entry.bytes = entry.rows_claimed * lane.draft.rows().row_bytes();
-                entry.sources = lane.draft.sources();
-                break;
-            case Component::draft_rings:
-                if (shape.draft_layers == 0) continue;
-                entry.first = entry.base = lane.draft.first();
-                entry.last = lane.draft.end();
-                entry.rows_claimed = lane.draft.rows_claimed();
-                entry.rows_written = lane.draft.rings_written();
-                entry.bytes = entry.rows_claimed * lane.draft.layers() * 2 * lane.draft.keys(0).row_bytes();
-                entry.sources = lane.draft.sources();
-                break;
+            case Component::draft_context: entry.rows_written = lane.draft.rows_written(); break;
+            case Component::draft_rings: entry.rows_written = lane.draft.rings_written(); break;
         }
+        const bool whole = component == Component::target_kv || component == Component::recurrent_matrix;
+        entry.base = whole ? 0 : range.first;
+        entry.sources = is_draft_component(component) ? lane.draft.sources() : lane.target_sources;
         if (with_digests) entry.digest = component_digest(lane, component);
         entries.push_back(std::move(entry));
     }

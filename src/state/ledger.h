@@ -4,24 +4,16 @@
 // Digests are over valid ranges in canonical layout (layer, head, ascending absolute position, little-endian): slot
 // numbers, parity and scratch past the committed length do not enter. Paged components are hashed page by page (32
 // absolute positions); their digest is SHA-256 over the concatenated page digests, so two lanes with equal state have
-// equal digests whatever their history.
+// equal digests whatever their history. Complete pages of KV and context rows keep their digest until they are written.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "state/lane.h"
+#include "state/canonical.h"
 
 namespace draftprobe::state {
-
-enum class Component { target_kv, recurrent_matrix, recurrent_conv, draft_context, draft_rings };
-inline constexpr Component kComponents[] = {Component::target_kv, Component::recurrent_matrix,
-                                            Component::recurrent_conv, Component::draft_context,
-                                            Component::draft_rings};
-std::string_view component_name(Component component);
 
 struct LedgerEntry {
     Component component = Component::target_kv;
@@ -35,10 +27,15 @@ struct LedgerEntry {
     std::string digest;  // SHA-256 hex; empty when not asked for
 };
 
-// Canonical bytes of one component's valid range, in pages: calls sink(bytes) once per 32-position page for paged
-// components (target_kv, draft_context) and once per layer otherwise. Bytes are valid during the call only.
-void for_each_canonical_page(const Lane& lane, Component component,
-                             const std::function<void(std::span<const std::byte>)>& sink);
+// The covered range [first, last) of one component of a lane.
+struct ComponentRange {
+    Position first = 0;
+    Position last = 0;
+};
+ComponentRange component_range(const Lane& lane, Component component);
+
+// The root over page digests, as it stands in ledgers and snapshots.
+std::string merkle_root(std::span<const Sha256Digest> pages);
 
 std::string component_digest(const Lane& lane, Component component);
 std::vector<LedgerEntry> lane_ledger(const Lane& lane, bool with_digests);

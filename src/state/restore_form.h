@@ -20,6 +20,9 @@ enum class DraftRestore { exact, rows, rows_q4, recompute, masked, none };
 // process resumes from.
 enum class Tier { memory, disk, process };
 
+// Whether the form leaves rings that have to be made from its context rows.
+inline bool rebuilds_rings(DraftRestore form) { return form == DraftRestore::rows || form == DraftRestore::rows_q4; }
+
 // Spellings of the command line and of captures: "exact", "int8-state", "rows-q4", ...
 std::string_view target_restore_name(TargetRestore form);
 std::string_view draft_restore_name(DraftRestore form);

@@ -1,119 +1,146 @@
 #include "state/snapshot.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/hash.h"
+#include "state/lossy.h"
 
 namespace draftprobe::state {
 
 namespace {
 
-// Splits canonical bytes into the pages that for_each_canonical_page produced, by size alone.
-std::vector<std::span<const std::byte>> canonical_pages(const Snapshot& snapshot, const SnapshotComponent& part) {
-    const StateShape& shape = snapshot.shape;
-    std::vector<std::size_t> sizes;
-    const std::size_t element = row_element_bytes(shape.row_format);
-    switch (part.component) {
+std::vector<CanonicalPage> pages_of(const Snapshot& snapshot, const SnapshotComponent& part) {
+    return canonical_pages(snapshot.shape, part.component, part.first, part.last);
+}
+
+std::span<const std::byte> bytes_of(const SnapshotComponent& part, const CanonicalPage& page) {
+    return std::span<const std::byte>(part.bytes).subspan(page.offset, page.bytes);
+}
+
+// Two lanes may differ in how much they can hold, not in what a row is.
+StateShape row_shape(StateShape shape) {
+    shape.max_tokens = 0;
+    shape.context_capacity = 0;
+    return shape;
+}
+
+Position oldest_context_row(const StateShape& shape, Position length) {
+    return std::max<Position>(0, length - static_cast<Position>(shape.context_capacity));
+}
+
+// The first position that the component has to start at, and the last one it may.
+struct FirstRange {
+    Position earliest = 0;
+    Position latest = 0;
+};
+
+FirstRange allowed_first(const Snapshot& snapshot, Component component) {
+    switch (component) {
         case Component::target_kv:
-        case Component::draft_context: {
-            const std::size_t row =
-                part.component == Component::target_kv ? shape.kv_token_bytes() : shape.hidden * element;
-            for (Position first = part.first; first < part.last;) {
-                const Position last = std::min((first / kPageTokens + 1) * kPageTokens, part.last);
-                sizes.push_back(static_cast<std::size_t>(last - first) * row);
-                first = last;
-            }
-            break;
+        case Component::recurrent_matrix: return {0, 0};
+        case Component::recurrent_conv: {
+            const Position first =
+                std::max<Position>(0, snapshot.length - static_cast<Position>(snapshot.shape.conv_rows));
+            return {first, first};
         }
-        case Component::recurrent_matrix:
-            sizes.assign(shape.delta_layers, shape.matrix_floats() * sizeof(float));
-            break;
-        case Component::recurrent_conv:
-            sizes.assign(shape.delta_layers, shape.conv_rows * shape.conv_channels * element);
-            break;
-        case Component::draft_rings:
-            sizes.assign(shape.draft_layers,
-                         static_cast<std::size_t>(part.last - part.first) * 2 * shape.draft_kv_floats() * element);
-            break;
-    }
-    std::size_t total = 0;
-    for (const std::size_t size : sizes) total += size;
-    if (total != part.bytes.size()) return {};
-    std::vector<std::span<const std::byte>> pages;
-    std::size_t offset = 0;
-    for (const std::size_t size : sizes) {
-        pages.push_back(std::span<const std::byte>(part.bytes).subspan(offset, size));
-        offset += size;
-    }
-    return pages;
-}
-
-std::string digest_of(const std::vector<std::span<const std::byte>>& pages) {
-    Sha256 root;
-    for (const auto page : pages) {
-        Sha256 leaf;
-        leaf.update(page);
-        const auto digest = leaf.finish();
-        root.update(digest.data(), digest.size());
-    }
-    return hex(root.finish());
-}
-
-Status validate(const Snapshot& snapshot, const std::string& identity, const Lane& lane) {
-    if (snapshot.identity != identity) {
-        return mismatch(
-            fmt::format("snapshot: made by identity {}, this engine is {}; nothing was restored; make the "
-                        "snapshot again with this target, draft and settings",
-                        snapshot.identity.substr(0, 16), identity.substr(0, 16)));
-    }
-    if (snapshot.shape != lane.shape()) {
-        return mismatch(
-            fmt::format("snapshot: its state shape differs from lane {}'s (another model, KV format or window); "
-                        "nothing was restored",
-                        lane.id()));
-    }
-    if (snapshot.length < 0 || snapshot.tokens.size() != static_cast<std::size_t>(snapshot.length) ||
-        snapshot.length % kPageTokens != 0 || static_cast<std::size_t>(snapshot.length) > snapshot.shape.max_tokens) {
-        return corrupt(
-            fmt::format("snapshot: covers {} positions with {} tokens; expected a multiple of {} within {} and one "
-                        "token each; nothing was restored",
-                        snapshot.length, snapshot.tokens.size(), kPageTokens, snapshot.shape.max_tokens));
-    }
-    for (const Component component : kComponents) {
-        const bool draft = component == Component::draft_context || component == Component::draft_rings;
-        if (draft && snapshot.shape.draft_layers == 0) continue;
-        const SnapshotComponent* part = snapshot.find(component);
-        if (part == nullptr) {
-            return corrupt(
-                fmt::format("snapshot: component {} is missing; nothing was restored", component_name(component)));
-        }
-        const Position first_allowed =
-            draft ? std::max<Position>(0, snapshot.length - static_cast<Position>(snapshot.shape.context_capacity)) : 0;
-        const Position expected_first = component == Component::recurrent_conv ? part->first : first_allowed;
-        if (part->first != expected_first || part->last != snapshot.length || part->first > part->last) {
-            return corrupt(
-                fmt::format("snapshot: component {} covers [{}, {}), expected [{}, {}); nothing was restored",
-                            component_name(component), part->first, part->last, expected_first, snapshot.length));
-        }
-        const auto pages = canonical_pages(snapshot, *part);
-        if (pages.empty() && !part->bytes.empty()) {
-            return corrupt(
-                fmt::format("snapshot: component {} holds {} bytes, which does not fit its range [{}, {}); nothing was "
-                            "restored",
-                            component_name(component), part->bytes.size(), part->first, part->last));
-        }
-        const std::string found = digest_of(pages);
-        if (found != part->digest) {
-            return corrupt(
-                fmt::format("snapshot: component {} has digest {}, expected {}; its bytes were changed after it was "
-                            "made; nothing was restored",
-                            component_name(component), found.substr(0, 16), part->digest.substr(0, 16)));
-        }
+        // A lane that was restored `masked` holds fewer rows than its window.
+        case Component::draft_context:
+        case Component::draft_rings: return {oldest_context_row(snapshot.shape, snapshot.length), snapshot.length};
     }
     return {};
+}
+
+Status check_component(const Snapshot& snapshot, Component component, bool with_checksums) {
+    const SnapshotComponent* part = snapshot.find(component);
+    if (part == nullptr) {
+        return corrupt(fmt::format("snapshot: component {} is missing, expected all of target{}",
+                                   component_name(component), snapshot.shape.draft_layers > 0 ? " and draft" : ""));
+    }
+    const FirstRange allowed = allowed_first(snapshot, component);
+    if (part->last != snapshot.length || part->first < allowed.earliest || part->first > allowed.latest) {
+        return corrupt(fmt::format("snapshot: component {} covers [{}, {}), expected [{}, {}) as the label says",
+                                   component_name(component), part->first, part->last, allowed.earliest,
+                                   snapshot.length));
+    }
+    const std::uint64_t expected = canonical_size(snapshot.shape, component, part->first, part->last);
+    if (part->bytes.size() != expected) {
+        return corrupt(fmt::format("snapshot: component {} holds {} bytes, expected {} for [{}, {})",
+                                   component_name(component), part->bytes.size(), expected, part->first, part->last));
+    }
+    if (!with_checksums || part->checksums.empty()) return {};
+    const std::vector<CanonicalPage> pages = pages_of(snapshot, *part);
+    if (part->checksums.size() != pages.size()) {
+        return corrupt(fmt::format("snapshot: component {} has {} page checksums, expected {}",
+                                   component_name(component), part->checksums.size(), pages.size()));
+    }
+    for (const CanonicalPage& page : pages) {
+        const std::uint64_t found = xxh3_64(bytes_of(*part, page));
+        if (found == part->checksums[page.index]) continue;
+        return corrupt(
+            fmt::format("snapshot: page {} of component {} (positions [{}, {})) has checksum {}, expected {}; its "
+                        "bytes were changed after it was made",
+                        page.index, component_name(component), page.first, page.last, hex64(found),
+                        hex64(part->checksums[page.index])));
+    }
+    return {};
+}
+
+// Snapshots of the draft's context may hold more rows than the lane keeps.
+Position first_kept(const Snapshot& snapshot, const Lane& lane) {
+    const Position first = snapshot.find(Component::draft_context)->first;
+    return std::max(first, oldest_context_row(lane.shape(), snapshot.length));
+}
+
+void write_component(const Snapshot& snapshot, Component component, Lane& lane) {
+    const SnapshotComponent& part = *snapshot.find(component);
+    for (const CanonicalPage& page : pages_of(snapshot, part)) {
+        write_canonical(lane, component, page, bytes_of(part, page));
+    }
+}
+
+void round_rows_to_q4(Position first, Position last, Lane& lane) {
+    StoredRows& rows = lane.draft.rows();
+    std::vector<float> row(rows.cols());
+    for (Position p = first; p < last; ++p) {
+        const std::size_t slot = lane.draft.slot(p);
+        rows.read(slot, row.data());
+        through_q4(row);
+        rows.write(slot, row.data());
+    }
+}
+
+void restore_target(const Snapshot& snapshot, TargetRestore form, Lane& lane) {
+    append_source(lane.target_sources, 0, snapshot.length, RowSource::restored);
+    lane.target_rows_written = static_cast<std::size_t>(snapshot.length);
+    for (const Component component : {Component::target_kv, Component::recurrent_matrix, Component::recurrent_conv}) {
+        write_component(snapshot, component, lane);
+    }
+    if (form != TargetRestore::int8_state) return;
+    for (std::vector<float>& matrix : lane.recurrent.current().matrix) {
+        through_int8_rows(matrix, snapshot.shape.value_dim);
+    }
+}
+
+void restore_draft(const Snapshot& snapshot, DraftRestore form, Lane& lane) {
+    if (form == DraftRestore::masked || form == DraftRestore::recompute) {
+        lane.draft.claim(snapshot.length, snapshot.length, RowSource::none);
+        return;
+    }
+    const Position first = first_kept(snapshot, lane);
+    lane.draft.claim(first, snapshot.length, form == DraftRestore::none ? RowSource::none : RowSource::restored);
+    if (form == DraftRestore::none) return;
+    // Ascending, so that of rows that share a slot the newest stays.
+    write_component(snapshot, Component::draft_context, lane);
+    for (Position p = first; p < snapshot.length; ++p) lane.draft.mark_written(p, false);
+    if (form == DraftRestore::rows_q4) round_rows_to_q4(first, snapshot.length, lane);
+    if (form != DraftRestore::exact) return;
+    write_component(snapshot, Component::draft_rings, lane);
+    for (Position p = first; p < snapshot.length; ++p) lane.draft.mark_written(p, true);
 }
 
 }  // namespace
@@ -131,87 +158,136 @@ std::size_t Snapshot::bytes() const {
     return total;
 }
 
-Result<Snapshot> take_snapshot(const Lane& lane, std::string identity) {
-    if (lane.length % kPageTokens != 0 || lane.has_anchor) {
+Result<Snapshot> take_snapshot(const Lane& lane, StateIdentity identity, TakeOptions options) {
+    if (!options.request && (lane.length % kPageTokens != 0 || lane.has_anchor)) {
         return invalid_argument(
             fmt::format("snapshot of lane {}: committed length {} {}; expected a multiple of {} and no "
-                        "pending anchor; materialise to a page boundary first",
+                        "pending anchor; materialise to a page boundary first, or give the request's record",
                         lane.id(), lane.length, lane.has_anchor ? "with an anchor" : "without anchor", kPageTokens));
+    }
+    if (options.request && !lane.has_anchor) {
+        return invalid_argument(fmt::format(
+            "snapshot of lane {}: a request's record without a pending anchor; expected one to go on from", lane.id()));
     }
     Snapshot snapshot;
     snapshot.identity = std::move(identity);
     snapshot.shape = lane.shape();
     snapshot.length = lane.length;
     snapshot.tokens = lane.tokens;
-    for (const LedgerEntry& entry : lane_ledger(lane, true)) {
-        SnapshotComponent part;
+    snapshot.request = std::move(options.request);
+    if (snapshot.request) snapshot.request->anchor = lane.anchor;
+    for (const LedgerEntry& entry : lane_ledger(lane, false)) {
+        if (entry.rows_written < entry.rows_claimed) {
+            return invalid_argument(
+                fmt::format("snapshot of lane {}: component {} claims {} rows and {} of them were written; expected "
+                            "all, as a restore would make the rest look right",
+                            lane.id(), component_name(entry.component), entry.rows_claimed, entry.rows_written));
+        }
+        SnapshotComponent& part = snapshot.components.emplace_back();
         part.component = entry.component;
         part.first = entry.first;
         part.last = entry.last;
-        part.digest = entry.digest;
-        for_each_canonical_page(lane, entry.component, [&part](std::span<const std::byte> page) {
-            part.bytes.insert(part.bytes.end(), page.begin(), page.end());
-        });
-        snapshot.components.push_back(std::move(part));
+        part.base = entry.base;
+        part.sources = entry.sources;
+        part.bytes.resize(entry.bytes);
+        for (const CanonicalPage& page : pages_of(snapshot, part)) {
+            std::byte* target = part.bytes.data() + page.offset;
+            read_canonical(lane, part.component, page, target);
+            if (options.checksums) part.checksums.push_back(xxh3_64({target, page.bytes}));
+        }
     }
     return snapshot;
 }
 
-Status restore_snapshot(const Snapshot& snapshot, const std::string& identity, DraftRestore form, Lane& lane) {
-    if (form != DraftRestore::exact && form != DraftRestore::rows) {
-        return unsupported(fmt::format("restore into lane {}: draft form {}; served are exact and rows", lane.id(),
-                                       draft_restore_name(form)));
+void reseal(Snapshot& snapshot) {
+    for (SnapshotComponent& part : snapshot.components) {
+        part.checksums.clear();
+        for (const CanonicalPage& page : pages_of(snapshot, part))
+            part.checksums.push_back(xxh3_64(bytes_of(part, page)));
     }
-    DP_RETURN_IF_ERROR(validate(snapshot, identity, lane));
+}
+
+std::vector<Sha256Digest> page_digests(const Snapshot& snapshot, const SnapshotComponent& part) {
+    std::vector<Sha256Digest> digests;
+    for (const CanonicalPage& page : pages_of(snapshot, part)) {
+        Sha256 hash;
+        hash.update(bytes_of(part, page));
+        digests.push_back(hash.finish());
+    }
+    return digests;
+}
+
+std::string snapshot_digest(const Snapshot& snapshot, Component component) {
+    return merkle_root(page_digests(snapshot, *snapshot.find(component)));
+}
+
+Status check_snapshot(const Snapshot& snapshot, bool with_checksums) {
+    const bool aligned = snapshot.request.has_value() || snapshot.length % kPageTokens == 0;
+    if (snapshot.length < 0 || snapshot.tokens.size() != static_cast<std::size_t>(snapshot.length) || !aligned ||
+        static_cast<std::size_t>(snapshot.length) > snapshot.shape.max_tokens) {
+        return corrupt(fmt::format(
+            "snapshot: labelled {} positions and holds {} tokens; expected one token a position, {}at most {}",
+            snapshot.length, snapshot.tokens.size(),
+            snapshot.request ? "" : fmt::format("a multiple of {}, ", kPageTokens), snapshot.shape.max_tokens));
+    }
+    std::size_t expected = 0;
+    for (const Component component : kComponents) {
+        if (!has_component(snapshot.shape, component)) continue;
+        ++expected;
+        DP_RETURN_IF_ERROR(check_component(snapshot, component, with_checksums));
+    }
+    if (snapshot.components.size() != expected) {
+        return corrupt(fmt::format("snapshot: holds {} components, expected each of {} once",
+                                   snapshot.components.size(), expected));
+    }
+    if (snapshot.shape.draft_layers == 0) return {};
+    const SnapshotComponent& rows = *snapshot.find(Component::draft_context);
+    const SnapshotComponent& rings = *snapshot.find(Component::draft_rings);
+    if (rows.first == rings.first) return {};
+    return corrupt(fmt::format("snapshot: component draft_ring covers [{}, {}), expected [{}, {}) as draft_context",
+                               rings.first, rings.last, rows.first, rows.last));
+}
+
+Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, const Lane& lane) {
+    const std::vector<std::string> differences = identity_differences(snapshot.identity, identity);
+    if (!differences.empty()) {
+        return mismatch(
+            fmt::format("snapshot: made by another {}; nothing was restored; make it again with what runs now",
+                        fmt::join(differences, ", ")));
+    }
+    if (row_shape(snapshot.shape) != row_shape(lane.shape())) {
+        return mismatch(
+            fmt::format("snapshot: its state shape differs from lane {}'s (another model, KV format or row format); "
+                        "nothing was restored",
+                        lane.id()));
+    }
+    DP_RETURN_IF_ERROR(check_snapshot(snapshot, true).with_context("nothing was restored"));
+    if (static_cast<std::size_t>(snapshot.length) > lane.shape().max_tokens) {
+        return exhausted(fmt::format("snapshot: {} positions, lane {} holds at most {}; nothing was restored",
+                                     snapshot.length, lane.id(), lane.shape().max_tokens));
+    }
+    // A smaller window kept fewer rows than this lane's draft can see.
+    if (snapshot.shape.draft_layers > 0 && snapshot.shape.context_capacity < lane.shape().context_capacity &&
+        oldest_context_row(snapshot.shape, snapshot.length) > oldest_context_row(lane.shape(), snapshot.length)) {
+        return mismatch(fmt::format("snapshot: kept {} context rows, lane {}'s draft sees {}; nothing was restored",
+                                    snapshot.shape.context_capacity, lane.id(), lane.shape().context_capacity));
+    }
+    return {};
+}
+
+Status restore_snapshot(const Snapshot& snapshot, const StateIdentity& identity, DraftRestore draft, Lane& lane,
+                        TargetRestore target) {
+    DP_RETURN_IF_ERROR(check_restore(snapshot, identity, lane));
     if (snapshot.length > 0) DP_RETURN_IF_ERROR(lane.kv.reserve(snapshot.length - 1));
 
     // Nothing below can fail.
     lane.reset();
     lane.length = snapshot.length;
     lane.tokens = snapshot.tokens;
-    append_source(lane.target_sources, 0, snapshot.length, RowSource::restored);
-    lane.target_rows_written = static_cast<std::size_t>(snapshot.length);
-
-    const SnapshotComponent* kv = snapshot.find(Component::target_kv);
-    const auto kv_pages = canonical_pages(snapshot, *kv);
-    for (std::size_t page = 0; page < kv_pages.size(); ++page) {
-        const Position first = static_cast<Position>(page) * kPageTokens;
-        lane.kv.set_canonical_bytes(page, first, std::min(first + kPageTokens, snapshot.length), kv_pages[page]);
-    }
-    RecurrentCell& cell = lane.recurrent.current();
-    const auto matrices = canonical_pages(snapshot, *snapshot.find(Component::recurrent_matrix));
-    const auto convs = canonical_pages(snapshot, *snapshot.find(Component::recurrent_conv));
-    for (std::size_t layer = 0; layer < snapshot.shape.delta_layers; ++layer) {
-        std::memcpy(cell.matrix[layer].data(), matrices[layer].data(), matrices[layer].size());
-        StoredRows& rows = cell.conv[layer];
-        for (std::size_t row = 0; row < rows.rows(); ++row) {
-            std::memcpy(rows.bytes(row).data(), convs[layer].data() + row * rows.row_bytes(), rows.row_bytes());
-        }
-    }
-    if (snapshot.shape.draft_layers == 0) return {};
-
-    const SnapshotComponent* rows = snapshot.find(Component::draft_context);
-    const std::byte* source = rows->bytes.data();
-    for (Position p = rows->first; p < rows->last; ++p) {
-        const auto target = lane.draft.rows().bytes(lane.draft.slot(p));
-        std::memcpy(target.data(), source, target.size());
-        source += target.size();
-        lane.draft.mark_written(p, false);
-    }
-    lane.draft.claim(rows->first, rows->last, RowSource::restored);
-    if (form == DraftRestore::rows) return {};
-
-    source = snapshot.find(Component::draft_rings)->bytes.data();
-    for (std::size_t layer = 0; layer < snapshot.shape.draft_layers; ++layer) {
-        for (StoredRows* ring : {&lane.draft.keys(layer), &lane.draft.values(layer)}) {
-            for (Position p = rows->first; p < rows->last; ++p) {
-                const auto target = ring->bytes(lane.draft.slot(p));
-                std::memcpy(target.data(), source, target.size());
-                source += target.size();
-            }
-        }
-    }
-    for (Position p = rows->first; p < rows->last; ++p) lane.draft.mark_written(p, true);
+    lane.has_anchor = snapshot.request.has_value();
+    lane.anchor = snapshot.request ? snapshot.request->anchor : 0;
+    restore_target(snapshot, target, lane);
+    if (snapshot.shape.draft_layers > 0) restore_draft(snapshot, draft, lane);
     return {};
 }
 

@@ -1,44 +1,85 @@
-// A snapshot: an immutable copy of a lane's composite state at a page-aligned boundary, with the identity of what made
-// it.
+// A snapshot: an immutable copy of a lane's composite state, with the identity of what made it.
+//
+// Prefix snapshots stand at a page-aligned boundary without an anchor. A snapshot of a request in progress (suspend)
+// may stand anywhere; it carries the pending anchor and the rest of the request (RequestRecord).
 //
 // A snapshot owns its bytes; restoring copies out of it, so a borrower can never write into it. Restore checks
-// identity, shape, sizes and every component digest *before* it touches the lane: a refused restore leaves the lane
-// bit-identical.
+// identity, shape, ranges, sizes and the checksum of every page *before* it touches the lane: a refused restore leaves
+// the lane bit-identical.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "state/identity.h"
 #include "state/ledger.h"
+#include "state/raw_bytes.h"
+#include "state/request_record.h"
 #include "state/restore_form.h"
 
 namespace draftprobe::state {
 
+// One ledger entry with its payload. Every claimed row was written: take_snapshot sees to it.
 struct SnapshotComponent {
     Component component = Component::target_kv;
-    Position first = 0;  // valid range
+    Position first = 0;  // covered range [first, last)
     Position last = 0;
-    std::vector<std::byte> bytes;  // canonical layout
-    std::string digest;            // as in the ledger
+    Position base = 0;                 // position of the component's row 0
+    std::vector<SourceRange> sources;  // where the rows came from in the lane that was copied
+    RawBytes bytes;                    // canonical layout (state/canonical.h)
+    // XXH3-64 of each canonical page: finds changed memory at the speed of memory. Empty: taken without.
+    std::vector<std::uint64_t> checksums;
 };
 
 struct Snapshot {
-    std::string identity;  // digest over every group that state depends on: target, draft, tokenizer, settings
+    StateIdentity identity;
     StateShape shape;
     Position length = 0;
     std::vector<TokenId> tokens;  // 0 .. length-1
     std::vector<SnapshotComponent> components;
+    std::optional<RequestRecord> request;  // set exactly in the middle of a request: there is a pending anchor
 
     const SnapshotComponent* find(Component component) const;
+    // Payload and tokens, in bytes.
     std::size_t bytes() const;
 };
 
-// Requires a page-aligned committed length and no pending anchor; fails with invalid_argument naming what was found.
-Result<Snapshot> take_snapshot(const Lane& lane, std::string identity);
+struct TakeOptions {
+    bool checksums = true;
+    // What the lane's request needs to go on; its anchor is replaced by the lane's.
+    std::optional<RequestRecord> request;
+};
 
-// Puts the snapshot into `lane`, whatever that lane held. `identity` is the running engine's own.
-// Fails with mismatch (identity, shape), corrupt (sizes, digests) or unsupported (a form other than exact and rows);
-// the lane is untouched then. After `rows` the rings are unwritten and must be rebuilt (decode/draft_forward.h).
-Status restore_snapshot(const Snapshot& snapshot, const std::string& identity, DraftRestore form, Lane& lane);
+// Without a request record: requires a page-aligned committed length and no pending anchor. With one: requires an
+// anchor. Fails with invalid_argument naming what was found, also for a lane that claims rows nobody wrote, since a
+// snapshot would make them look right.
+Result<Snapshot> take_snapshot(const Lane& lane, StateIdentity identity, TakeOptions options = {});
+
+// Makes every checksum again from the bytes as they are now.
+void reseal(Snapshot& snapshot);
+
+// SHA-256 of the component's pages, and their root as it stands in ledgers. Made when asked for, at the speed of
+// SHA-256.
+std::vector<Sha256Digest> page_digests(const Snapshot& snapshot, const SnapshotComponent& part);
+std::string snapshot_digest(const Snapshot& snapshot, Component component);
+
+// Whether the snapshot agrees with itself: label, tokens, ranges and sizes; checksums too when asked for. Errors:
+// corrupt, naming component, found and expected.
+Status check_snapshot(const Snapshot& snapshot, bool with_checksums);
+
+// Everything that restore_snapshot checks before it touches the lane. Errors: mismatch (every identity group that
+// differs; the shape), corrupt (check_snapshot), exhausted (longer than the lane).
+Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, const Lane& lane);
+
+// Puts the snapshot into `lane`, whatever that lane held. `identity` is the running engine's own. Errors: those of
+// check_restore; the lane is untouched then.
+//   exact                all draft components
+//   rows, rows_q4        context rows (through 4 bits); the rings are unwritten and must be rebuilt
+//   recompute, masked    the draft context is empty and starts at the snapshot's length
+//   none                 the rows are claimed and nothing is written
+Status restore_snapshot(const Snapshot& snapshot, const StateIdentity& identity, DraftRestore draft, Lane& lane,
+                        TargetRestore target = TargetRestore::exact);
 
 }  // namespace draftprobe::state

@@ -10,6 +10,8 @@
 namespace draftprobe::state {
 namespace {
 
+const StateIdentity kIdentity{.target = "target", .draft = "draft", .settings = {{"kv_format", "any"}}};
+
 StateShape small_shape(KvFormat kv) {
     StateShape shape;
     shape.attention_layers = 2;
@@ -193,11 +195,11 @@ TEST(Snapshot, RestoresIntoADirtyLaneAndLeavesTheSnapshotAlone) {
         const StateShape shape = small_shape(format);
         Lane source(0, shape, true);
         fill(source, 96, 11);
-        auto snapshot = take_snapshot(source, "id");
+        auto snapshot = take_snapshot(source, kIdentity);
         ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
         Lane target(1, shape, true);
         fill(target, 130, 12);
-        ASSERT_TRUE(restore_snapshot(snapshot.value(), "id", DraftRestore::exact, target).ok());
+        ASSERT_TRUE(restore_snapshot(snapshot.value(), kIdentity, DraftRestore::exact, target).ok());
         for (const Component component : kComponents) {
             EXPECT_EQ(component_digest(target, component), component_digest(source, component))
                 << component_name(component);
@@ -211,7 +213,7 @@ TEST(Snapshot, RestoresIntoADirtyLaneAndLeavesTheSnapshotAlone) {
         // The borrower writes; the lender's bytes stay.
         target.kv.page_bytes(0)[0] ^= std::byte{0xff};
         Lane again(2, shape, true);
-        ASSERT_TRUE(restore_snapshot(snapshot.value(), "id", DraftRestore::rows, again).ok());
+        ASSERT_TRUE(restore_snapshot(snapshot.value(), kIdentity, DraftRestore::rows, again).ok());
         EXPECT_EQ(component_digest(again, Component::target_kv), component_digest(source, Component::target_kv));
         EXPECT_EQ(again.draft.rings_written(), 0u);
         EXPECT_EQ(again.draft.rows_written(), shape.context_capacity);
@@ -221,11 +223,11 @@ TEST(Snapshot, RestoresIntoADirtyLaneAndLeavesTheSnapshotAlone) {
 TEST(Snapshot, OnlyPageAlignedLanesWithoutAnchorCanBeTaken) {
     Lane lane(0, small_shape(KvFormat::bf16), true);
     fill(lane, 33, 1);
-    EXPECT_EQ(take_snapshot(lane, "id").status().code(), StatusCode::invalid_argument);
+    EXPECT_EQ(take_snapshot(lane, kIdentity).status().code(), StatusCode::invalid_argument);
     Lane aligned(0, small_shape(KvFormat::bf16), true);
     fill(aligned, 64, 1);
     aligned.has_anchor = true;
-    EXPECT_EQ(take_snapshot(aligned, "id").status().code(), StatusCode::invalid_argument);
+    EXPECT_EQ(take_snapshot(aligned, kIdentity).status().code(), StatusCode::invalid_argument);
 }
 
 }  // namespace

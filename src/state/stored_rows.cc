@@ -6,10 +6,10 @@
 namespace draftprobe::state {
 
 StoredRows::StoredRows(std::size_t rows, std::size_t cols, RowFormat format)
-    : rows_(rows), cols_(cols), format_(format), data_(rows * cols * row_element_bytes(format)) {}
+    : rows_(rows), cols_(cols), format_(format), data_(rows * cols * row_element_bytes(format)), writes_(rows, 0) {}
 
 void StoredRows::write(std::size_t row, const float* values) {
-    std::byte* target = data_.data() + row * row_bytes();
+    std::byte* target = bytes(row).data();
     if (format_ == RowFormat::f32) {
         std::memcpy(target, values, cols_ * sizeof(float));
         return;
@@ -33,6 +33,15 @@ void StoredRows::read(std::size_t row, float* values) const {
     }
 }
 
-void StoredRows::poison() { std::fill(data_.begin(), data_.end(), std::byte{0xff}); }
+void StoredRows::set_bytes(std::size_t row, std::size_t count, std::span<const std::byte> bytes) {
+    if (count == 0) return;
+    std::memcpy(data_.data() + row * row_bytes(), bytes.data(), count * row_bytes());
+    for (std::size_t i = 0; i < count; ++i) ++writes_[row + i];
+}
+
+void StoredRows::poison() {
+    std::fill(data_.begin(), data_.end(), std::byte{0xff});
+    for (std::uint32_t& count : writes_) ++count;
+}
 
 }  // namespace draftprobe::state

@@ -107,6 +107,20 @@ TEST_F(BadInput, spellings_of_the_contract_that_are_not_served) {
     }
 }
 
+TEST_F(BadInput, sampling_and_budget) {
+    const std::string request = "probe " + pair() + "--prompt-ids ids.json --prefix-tokens 96 ";
+    expect_refused(request + "--temperature hot", {"--temperature: found \"hot\"", "expected a number from 0 to 100"});
+    expect_refused(request + "--temperature nan", {"--temperature: found \"nan\""});
+    expect_refused(request + "--temperature 1 --top-p 0", {"top-p is 0", "expected above 0"});
+    expect_refused(request + "--temperature 1 --min-p 1", {"min-p is 1"});
+    expect_refused(request + "--top-k 5", {"--top-k: found without --temperature"});
+    expect_refused(request + "--budget nothing.json", {"--budget", "nothing.json"});
+    spill(path("seed.json"), "{\"budget_seed_version\": 99}");
+    expect_refused(request + "--budget seed.json", {"--budget", "seed.json"});
+    expect_refused(request + "--draft-bits 8", {"--draft-bits: found \"8\"", "expected one of 16, 4"});
+    expect_refused(request + "--lanes 0", {"--lanes: found \"0\""});
+}
+
 TEST_F(BadInput, prompts) {
     const std::string request = "probe " + pair() + "--prefix-tokens 96 ";
     expect_refused(request,
@@ -158,7 +172,7 @@ TEST_F(BadInput, prompts_that_do_not_fit_the_model_or_the_boundary) {
     write_ids(4090);
     expect_refused(request + "96", {"prompt: 4090 tokens, expected at most 3960"});
     expect_refused("generate --target '" + golden("target-r2") + "' --prompt-ids ids.json",
-                   {"prompt: 4090 tokens and --max-tokens 64", "at most 4096 positions"});
+                   {"ids.json: 4090 tokens and --max-tokens 64", "at most 4096 positions"});
 }
 
 TEST_F(BadInput, directories_that_are_not_checkpoints) {

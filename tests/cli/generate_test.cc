@@ -58,6 +58,48 @@ TEST_F(GenerateProgram, gives_the_same_tokens_with_and_without_a_draft) {
     }
 }
 
+TEST_F(GenerateProgram, gives_every_prompt_what_it_gets_alone) {
+    spill(path("short.json"), "[5, 9, 14]");
+    spill(path("other.json"), "[200, 3, 77, 41, 8, 8, 19]");
+    const std::string models =
+        "generate --target '" + golden("target-r2-mlx4") + "' --draft '" + golden("draft-w64") + "' --threads 2 ";
+    for (const std::string& mode : {std::string(), std::string("--temperature 0.7 --top-k 30 --seed 5 ")}) {
+        const std::string words = models + mode + "--max-tokens 15 --json ";
+        std::vector<Json> alone;
+        for (const char* file : {"ids.json", "short.json", "other.json"})
+            alone.push_back(parsed(run(words + "--prompt-ids " + file).out));
+        for (const char* lanes : {"1", "2", "4"}) {
+            const ProgramRun together = run(words + "--lanes " + lanes +
+                                            " --prompt-ids ids.json --prompt-ids short.json --prompt-ids other.json");
+            ASSERT_EQ(together.exit, 0) << together.err;
+            const Json results = parsed(together.out)["results"];
+            ASSERT_EQ(results.size(), 3u);
+            EXPECT_EQ(results[1]["prompt"], "short.json");
+            EXPECT_EQ(results[0]["ids"], alone[0]["ids"]);
+            // A prompt's place in the list numbers its random draws; greedy ones draw nothing.
+            if (!mode.empty()) continue;
+            EXPECT_EQ(results[1]["ids"], alone[1]["ids"]);
+            EXPECT_EQ(results[2]["ids"], alone[2]["ids"]);
+        }
+    }
+    const ProgramRun text = run(models + "--max-tokens 3 --prompt-ids short.json --prompt-ids other.json");
+    EXPECT_THAT(text.out, ::testing::ContainsRegex("^== short.json\n.*\n== other.json\n"));
+}
+
+TEST_F(GenerateProgram, samples_the_same_tokens_for_the_same_seed) {
+    const std::string words = "generate --target '" + golden("target-r2") + "' --draft '" + golden("draft-w64") +
+                              "' --prompt-ids ids.json --max-tokens 24 --json ";
+    const Json greedy = parsed(run(words).out);
+    const Json a = parsed(run(words + "--temperature 1 --seed 1").out);
+    const Json again = parsed(run(words + "--temperature 1 --seed 1 --threads 1 --isa portable --chunk-tokens 7").out);
+    const Json b = parsed(run(words + "--temperature 1 --seed 2").out);
+    EXPECT_EQ(a["ids"], again["ids"]);
+    EXPECT_NE(a["ids"], b["ids"]);
+    EXPECT_NE(a["ids"], greedy["ids"]);
+    // One token of top-k leaves nothing to draw.
+    EXPECT_EQ(parsed(run(words + "--temperature 1 --top-k 1").out)["ids"], greedy["ids"]);
+}
+
 TEST_F(GenerateProgram, prints_text_and_stops_at_a_stop_token) {
     const auto target = copy_golden("target-r2", "target");
     spill(target / "tokenizer.json", byte_tokenizer());

@@ -223,7 +223,7 @@ Result<Arms> read_arms(const Json& spec, const Json& pair, const fs::path& scrat
     DP_ASSIGN_OR_RETURN(arms.assembly, load_pair(pair, scratch));
     ProbeSettings& s = arms.settings;
     s.engine.isa = numerics::best_isa();
-    s.engine.threads = 2;
+    s.engine.threads = 1;
     s.engine.chunk_tokens = spec.value("chunk", std::size_t{64});
     s.engine.kv_format = spec.value("kv", "bf16") == "int8" ? state::KvFormat::int8 : state::KvFormat::bf16;
     DP_ASSIGN_OR_RETURN(s.engine.numerics, numerics_class(spec.value("numerics", "f32")));

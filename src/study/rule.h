@@ -1,0 +1,48 @@
+// The shortest rule that tells where something differs, from points of a sweep.
+//
+// A small family, in the order in which rules are tried; the first one that explains every point exactly is the rule:
+//   nowhere, everywhere
+//   x < t, x >= t                    t: a value of the sweep
+//   x mod m = r                      m up to 256, at least two points differ; the smallest m
+//   a <= x <= b                      a, b: values of the sweep
+//   x mod m != r, not (a <= x <= b)  the same, negated
+//   x in {..}, x not in {..}         at most four values
+// A rule says what was seen at the points that were tried and nothing about others.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace draftprobe::study {
+
+inline constexpr std::int64_t kMaxModulus = 256;
+inline constexpr std::size_t kMaxSetRule = 4;
+
+struct RulePoint {
+    std::int64_t x = 0;
+    bool differs = false;
+};
+
+enum class RuleKind { nowhere, everywhere, below, from, modulus, interval, set, none };
+
+struct Rule {
+    RuleKind kind = RuleKind::none;
+    bool negated = false;              // of modulus, interval and set: it differs everywhere else
+    std::int64_t low = 0;              // threshold; first of an interval; remainder
+    std::int64_t high = 0;             // last of an interval; modulus
+    std::vector<std::int64_t> values;  // of a set, ascending
+    bool holds(std::int64_t x) const;  // requires kind != none
+};
+
+// Points are ascending in x, each x once, x >= 0. Without points: kind none.
+Rule find_rule(std::span<const RulePoint> points);
+
+// "differs only where suffix mod 128 = 8", "differs nowhere", "no simple rule".
+std::string rule_text(const Rule& rule, std::string_view variable);
+
+std::string_view rule_kind_name(RuleKind kind);
+
+}  // namespace draftprobe::study

@@ -1,0 +1,76 @@
+#include "study/rule.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace draftprobe::study {
+namespace {
+
+std::vector<RulePoint> points(std::int64_t from, std::int64_t to, std::int64_t step,
+                              const std::function<bool(std::int64_t)>& differs) {
+    std::vector<RulePoint> result;
+    for (std::int64_t x = from; x <= to; x += step) result.push_back({x, differs(x)});
+    return result;
+}
+
+std::string rule_of(const std::vector<RulePoint>& list) { return rule_text(find_rule(list), "suffix"); }
+
+TEST(Rule, everywhere_and_nowhere) {
+    EXPECT_EQ(rule_of(points(1, 9, 1, [](auto) { return true; })), "differs everywhere");
+    EXPECT_EQ(rule_of(points(1, 9, 1, [](auto) { return false; })), "differs nowhere");
+    EXPECT_EQ(rule_of({}), "no simple rule");
+}
+
+TEST(Rule, thresholds_are_tried_before_everything_else) {
+    EXPECT_EQ(rule_of(points(1, 96, 1, [](auto x) { return x < 64; })), "differs only where suffix < 64");
+    EXPECT_EQ(rule_of(points(8, 200, 8, [](auto x) { return x >= 64; })), "differs only where suffix >= 64");
+    EXPECT_EQ(rule_of(points(1, 2, 1, [](auto x) { return x == 2; })), "differs only where suffix >= 2");
+}
+
+TEST(Rule, the_smallest_modulus_that_explains_every_point) {
+    EXPECT_EQ(rule_of(points(1, 400, 1, [](auto x) { return x % 128 == 8; })), "differs only where suffix mod 128 = 8");
+    EXPECT_EQ(rule_of(points(1, 20, 1, [](auto x) { return x % 2 == 1; })), "differs only where suffix mod 2 = 1");
+    EXPECT_EQ(rule_of(points(1, 600, 1, [](auto x) { return x % 256 == 255; })),
+              "differs only where suffix mod 256 = 255");
+    EXPECT_EQ(rule_of(points(1, 99, 1, [](auto x) { return x % 32 != 0; })),
+              "differs everywhere but where suffix mod 32 = 0");
+    // Above the largest modulus only the values themselves can be named.
+    EXPECT_EQ(rule_of(points(1, 700, 1, [](auto x) { return x % 300 == 5; })),
+              "differs only where suffix is one of 5, 305, 605");
+}
+
+TEST(Rule, intervals_and_their_complement) {
+    EXPECT_EQ(rule_of(points(1, 96, 1, [](auto x) { return x >= 30 && x <= 41; })),
+              "differs only where suffix is 30 to 41");
+    EXPECT_EQ(rule_of(points(1, 96, 1, [](auto x) { return x < 30 || x > 41; })),
+              "differs everywhere but where suffix is 30 to 41");
+    // One point is no evidence of a period.
+    EXPECT_EQ(rule_of(points(1, 96, 1, [](auto x) { return x == 8; })), "differs only where suffix = 8");
+    EXPECT_EQ(rule_of(points(1, 96, 1, [](auto x) { return x != 8; })), "differs everywhere but where suffix = 8");
+}
+
+TEST(Rule, small_sets_and_then_nothing) {
+    EXPECT_EQ(rule_of(points(1, 60, 1, [](auto x) { return x == 3 || x == 4 || x == 37; })),
+              "differs only where suffix is one of 3, 4, 37");
+    EXPECT_EQ(rule_of(points(1, 60, 1, [](auto x) { return x != 3 && x != 4 && x != 37; })),
+              "differs everywhere but where suffix is one of 3, 4, 37");
+    EXPECT_EQ(rule_of(points(1, 60, 1, [](auto x) { return x * x % 7 == 2 && x != 30; })), "no simple rule");
+}
+
+TEST(Rule, what_is_found_explains_every_point) {
+    std::uint64_t state = 1;
+    for (int round = 0; round < 300; ++round) {
+        std::vector<RulePoint> list;
+        for (std::int64_t x = 1; x <= 7; ++x) {
+            state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+            list.push_back({x, (state >> 60) % 2 == 0});
+        }
+        const Rule rule = find_rule(list);
+        ASSERT_NE(rule.kind, RuleKind::none);  // seven points always have at most three of one kind
+        for (const RulePoint& point : list) EXPECT_EQ(rule.holds(point.x), point.differs) << rule_text(rule, "x");
+    }
+}
+
+}  // namespace
+}  // namespace draftprobe::study
