@@ -43,7 +43,7 @@ const std::set<std::string> kScenarioKeys = {
     "control", "treated", "near_tie", "control_changes", "treat", "expect",  "twin",         "budget"};
 const std::set<std::string> kExpectKeys = {"verdict",   "changed", "stage",    "component", "detail", "shift",
                                            "cycle",     "exit",    "refusals", "warning",   "flips", 
-                                           "why",       "first_proposal_difference", "matched", "differing"};
+                                           "why",       "first_proposal_difference", "matched", "differing", "near_ties"};
 
 Status check_scenario(const Json& spec, std::string_view subject, bool twin) {
     DP_RETURN_IF_ERROR(check_keys(spec, subject, kScenarioKeys));
@@ -368,6 +368,7 @@ std::vector<std::string> unmet(const Json& expect, const Comparison& result) {
     check("cycle", result.first && result.first->cycle ? Json(*result.first->cycle) : Json());
     check("shift", result.shift_tokens ? Json(*result.shift_tokens) : Json());
     check("flips", result.flips.total);
+    check("near_ties", result.flips.near_ties);
     check("matched", result.pairs.matched);
     check("differing", result.pairs.differing);
     contains("detail", result.first ? result.first->detail : "");
