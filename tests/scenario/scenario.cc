@@ -261,12 +261,16 @@ Result<Arm> arm_of(const std::string& name) {
 }
 
 // Runs an arm, or finds the capture of an equal one: a capture is a function of what it was asked for.
-Result<fs::path> capture_of(const Arms& arms, Arm arm, Json spec, const fs::path& scratch) {
+Result<fs::path> capture_of(Arms& arms, Arm arm, Json spec, const fs::path& scratch) {
     for (const char* key : {"name", "about", "expect", "treat", "control", "treated", "control_changes", "control_pair"})
         spec.erase(key);
     if (!spec.contains("faults")) spec["faults"] = Json::array();
     const fs::path path = scratch / fmt::format("{}-{}", arm_name(arm), sha256_hex(spec.dump()).substr(0, 16));
     if (fs::exists(path)) return path;
+    if (spec.value("near_tie", false)) {
+        DP_ASSIGN_OR_RETURN(arms.settings.near_tie,
+                            probe::measure_near_tie(*arms.assembly, arms.request, arms.settings));
+    }
     DP_RETURN_IF_ERROR(probe::run_arm(*arms.assembly, arms.request, arms.settings, arm, path, false).status());
     return path;
 }
@@ -317,10 +321,6 @@ Result<Comparison> run_scenario(const Scenario& scenario, const fs::path& scratc
     if (spec.contains("control_changes")) control_spec.merge_patch(spec["control_changes"]);
     DP_ASSIGN_OR_RETURN(Arms control, read_arms(control_spec, spec.value("control_pair", spec["pair"]), scratch));
     DP_ASSIGN_OR_RETURN(Arms treated, read_arms(spec, spec["pair"], scratch));
-    if (spec.value("near_tie", false)) {
-        DP_ASSIGN_OR_RETURN(control.settings.near_tie,
-                            probe::measure_near_tie(*control.assembly, control.request, control.settings));
-    }
     const auto faults = [](const Json& from, ProbeSettings& settings) -> Status {
         if (!from.contains("faults")) return {};
         for (const Json& text : from["faults"]) {
