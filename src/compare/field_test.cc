@@ -248,6 +248,20 @@ TEST_F(Field, D4ARowOfTheEarlierGeneration) {
     EXPECT_THAT(judge().first->detail, StartsWith("pairing: expected row 171, got row 250 (of 'prefill')"));
 }
 
+TEST_F(Field, D4ARowOfAnEarlierRequest) {
+    fixture::Options other;
+    other.request = "r1";
+    other.seed = 2;
+    const fixture::ArmData earlier = fixture::make_arm(Arm::fresh, other);
+    for (auto* arm : {&control_, &treated_}) arm->header.requests.push_back(earlier.header.requests[0]);
+    LedgerEvent event = fixture::event("prefill", other, 256, 1, false);
+    for (auto& digest : event.row_digests) digest = fixture::mix(digest, 11);
+    treated_.header.ledger.insert(treated_.header.ledger.begin(), event);
+    expect_same(judge());
+    find_event(treated_, "restore")->row_digests[171] = event.row_digests[180];
+    EXPECT_THAT(judge().first->detail, StartsWith("pairing: expected row 171, got row 180 (earlier request)"));
+}
+
 // Outside every recorded component: the draft's inputs differ although rows, ledger and target are equal.
 TEST_F(Field, D4StaleAnchorShowsAtTheFirstDraftOnly) {
     for (auto& digest : treated_.steps[0].draft_hidden_digests) digest ^= 1;

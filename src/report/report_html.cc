@@ -152,6 +152,24 @@ std::string interval(const std::optional<PopulationEffect>& effect) {
                            : "");
 }
 
+std::string positions_table(const Comparison& c) {
+    const PairedAcceptance& paired = c.paired;
+    if (paired.at_risk.empty()) return {};
+    std::string out =
+        "<h2>By position, where both arms saw it</h2>\n<table>\n<tr><th class=\"n\">Position</th>"
+        "<th class=\"n\">Seen in both</th><th class=\"n\">Accepted, control</th><th class=\"n\">treated</th>"
+        "<th>Match rate, over prompts</th><th class=\"n\">Adjusted p</th></tr>\n";
+    for (std::size_t i = 0; i < paired.at_risk.size(); ++i) {
+        const PositionEffect effect = i < c.positions.size() ? c.positions[i] : PositionEffect{};
+        out += fmt::format(
+            "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>"
+            "<td>{}</td><td class=\"n\">{}</td></tr>\n",
+            i + 1, paired.at_risk[i], paired.accepted_control[i], paired.accepted_treated[i], interval(effect.effect),
+            effect.adjusted_p ? fmt::format("{:.3g}", *effect.adjusted_p) : "");
+    }
+    return out + "</table>\n";
+}
+
 std::string cells_table(const Comparison& c) {
     if (c.cells.empty()) return {};
     std::string out =
@@ -310,6 +328,7 @@ std::string report_html(const Comparison& c) {
     out += subject(c);
     if (c.verdict != Verdict::corrupt && c.verdict != Verdict::not_comparable) {
         out += acceptance_table(c);
+        out += positions_table(c);
         out += cells_table(c);
         out += reliability_table(c);
         out += hazards_table(c);

@@ -269,7 +269,8 @@ TEST(Report, StatisticsAreInEveryView) {
     EXPECT_THAT(report_text(c), HasSubstr("informative censoring"));
     const std::string html = report_html(c);
     EXPECT_EQ(html_problem(html), "");
-    for (std::string_view title : {"By exposure, distance", "Confidence against outcome", "Match rate of reached"}) {
+    for (std::string_view title :
+         {"By position, where both", "By exposure, distance", "Confidence against outcome", "Match rate of reached"}) {
         EXPECT_THAT(html, HasSubstr(std::string(title)));
     }
 }

@@ -145,11 +145,15 @@ void write_acceptance(std::string& out, const Comparison& c) {
 
 // Only where something differs: a healthy restore has one short report.
 void write_cells(std::string& out, const Comparison& c) {
+    std::string throughout;
     for (const Cell& cell : c.cells) {
         if (c.pairs.differing == 0) break;
+        if (cell.pairs == c.pairs.matched) {  // the whole dimension
+            throughout += fmt::format("{}{} {}", throughout.empty() ? "" : ", ", cell.dimension, cell.band);
+            continue;
+        }
         std::string text = fmt::format(
-            "{} {}: {} of {} pairs differ; accepted {} in the control and {} in the treated "
-            "arm, of {} seen in both",
+            "{} {}: {} of {} pairs differ; accepted {} in the control and {} in the treated arm, of {} seen in both",
             cell.dimension, cell.band, cell.differing, cell.pairs, cell.accepted_control, cell.accepted_treated,
             cell.at_risk);
         if (cell.effect) {
@@ -157,6 +161,7 @@ void write_cells(std::string& out, const Comparison& c) {
         }
         line(out, "by stratum", text);
     }
+    line(out, "throughout", throughout);
     for (const Reliability& r : c.reliability) {
         if (c.pairs.differing == 0) break;
         line(out, "confidence",
