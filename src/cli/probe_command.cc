@@ -10,6 +10,7 @@
 #include "cli/report_file.h"
 #include "compare/compare.h"
 #include "report/report.h"
+#include "study/factors.h"
 
 namespace draftprobe::cli {
 

@@ -170,7 +170,7 @@ private:
         DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, state::take_snapshot(from, identity_));
         recorder_.ledger_event("snapshot", from, state::tier_name(settings_.treatment.tier), request_.prompt, {});
         const std::vector<TokenId> occupant_tokens = to.tokens;
-        DP_RETURN_IF_ERROR(restore_request(engine_, snapshot, identity_, settings_.treatment, to.id()));
+        DP_RETURN_IF_ERROR(restore_request(engine_, snapshot, identity_, settings_.treatment, to.id()).status());
         engine_.set_request(to.id(), request());
         recorder_.ledger_event("restore", to, state::tier_name(settings_.treatment.tier), request_.prompt,
                                occupant_tokens);
