@@ -49,8 +49,9 @@ Result<Controller> Controller::resumed(std::size_t block, std::size_t lanes, Sta
             std::all_of(counts->begin(), counts->end(), [](double n) { return std::isfinite(n) && n > 0; })) {
             continue;
         }
-        return corrupt(fmt::format("adaptive budget: {} counts or some that are not positive, expected {} positive ones",
-                                   counts->size(), kUpperEdges.size()));
+        return corrupt(
+            fmt::format("adaptive budget: {} counts or some that are not positive, expected {} positive ones",
+                        counts->size(), kUpperEdges.size()));
     }
     Controller made(BudgetKind::adaptive, block, lanes);
     made.learned_ = std::move(learned);

@@ -103,8 +103,8 @@ namespace {
 // Whether `lane` holds the snapshot's target state, byte for byte.
 Status check_same_target(const state::Snapshot& snapshot, const state::Lane& lane) {
     std::vector<std::byte> found;
-    for (const state::Component component : {state::Component::target_kv, state::Component::recurrent_matrix,
-                                             state::Component::recurrent_conv}) {
+    for (const state::Component component :
+         {state::Component::target_kv, state::Component::recurrent_matrix, state::Component::recurrent_conv}) {
         const state::SnapshotComponent& part = *snapshot.find(component);
         for (const auto& page : state::canonical_pages(snapshot.shape, component, part.first, part.last)) {
             found.resize(page.bytes);
@@ -121,13 +121,13 @@ Status check_same_target(const state::Snapshot& snapshot, const state::Lane& lan
 }
 
 Status check_base(const state::Snapshot& base, const state::Snapshot& snapshot, std::size_t window) {
-    const bool prefix = base.length <= snapshot.length &&
-                        std::equal(base.tokens.begin(), base.tokens.end(), snapshot.tokens.begin());
+    const bool prefix =
+        base.length <= snapshot.length && std::equal(base.tokens.begin(), base.tokens.end(), snapshot.tokens.begin());
     const Position latest = snapshot.length - static_cast<Position>(window) + 1;
     if (prefix && !base.request && base.length <= std::max<Position>(0, latest)) return {};
-    return mismatch(fmt::format(
-        "recompute: the base snapshot stands at {}, expected a prefix of the same tokens at or before {}", base.length,
-        std::max<Position>(0, latest)));
+    return mismatch(
+        fmt::format("recompute: the base snapshot stands at {}, expected a prefix of the same tokens at or before {}",
+                    base.length, std::max<Position>(0, latest)));
 }
 
 }  // namespace

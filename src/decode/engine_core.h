@@ -78,8 +78,8 @@ public:
                    int lane, state::TargetRestore target = state::TargetRestore::exact);
 
     // The restore form `recompute`, first half: computes the context rows that the draft can still see at the
-    // snapshot's length from its tokens, on a scratch lane that stands at S = `base`'s length (a snapshot of a prefix of
-    // the same tokens, at least a window before the end) or, without one, at 0. The scratch lane's target state must
+    // snapshot's length from its tokens, on a scratch lane that stands at S = `base`'s length (a snapshot of a prefix
+    // of the same tokens, at least a window before the end) or, without one, at 0. The scratch lane's target state must
     // equal the snapshot's byte for byte, so a snapshot that its own tokens cannot explain is refused here. Errors:
     // mismatch (target state differs; base is no usable prefix), those of restore and of the forward pass.
     Result<Recomputed> recompute_context(const state::Snapshot& snapshot, const state::StateIdentity& identity,

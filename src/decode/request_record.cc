@@ -38,8 +38,8 @@ Result<budget::Controller> controller_from(const state::ControllerRecord& record
         return budget::Controller::resumed(record.block, record.lanes,
                                            {record.successes, record.failures, record.cost});
     }
-    return corrupt(fmt::format("request record: a controller of kind '{}', expected full, adaptive or frozen",
-                               record.kind));
+    return corrupt(
+        fmt::format("request record: a controller of kind '{}', expected full, adaptive or frozen", record.kind));
 }
 
 }  // namespace

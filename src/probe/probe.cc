@@ -1,14 +1,18 @@
 #include "probe/probe.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/hash.h"
+#include "capture/reader.h"
 #include "decode/cycle_costs.h"
+#include "probe/arm_parts.h"
 #include "probe/recorder.h"
+#include "probe/suspend.h"
 #include "state/snapshot.h"
+#include "state/snapshot_file.h"
 
 namespace draftprobe::probe {
 
@@ -20,60 +24,25 @@ constexpr int kFreshLane = 0;
 constexpr int kMovedLane = 1;            // where the restored arm goes on
 constexpr std::size_t kCostRepeats = 5;  // measured cycles per width behind an adaptive budget's first costs
 
-std::vector<Setting> effective_settings(const Assembly& assembly, const ProbeSettings& settings) {
-    const decode::EngineSettings& engine = settings.engine;
-    const TargetConfig& target = assembly.models.target->config();
-    const DraftConfig& draft = assembly.models.draft->config();
-    std::vector<Setting> effective;
-    const auto add = [&effective](std::string field, std::string value) {
-        effective.push_back({std::move(field), std::move(value)});
-    };
-    add("numerics", std::string(numerics::numerics_class_name(engine.numerics)));
-    add("kv_format", std::string(state::kv_format_name(engine.kv_format)));
-    add("row_format", std::string(state::row_format_name(engine.row_format)));
-    add("budget", std::string(budget::budget_kind_name(settings.budget)));
-    add("sampling", decode::sampling_text(settings.sampling));
-    add("draft.block", fmt::format("{}", draft.block));
-    add("draft.window", fmt::format("{}", assembly.models.draft->window()));
-    add("draft.taps", fmt::format("{}", fmt::join(draft.taps, ",")));
-    add("draft.mask_token", fmt::format("{}", draft.mask_token));
-    add("draft.selector_top_k", fmt::format("{}", draft.selector ? draft.selector->top_k : 0));
-    add("draft.precision", assembly.models.draft->precision() == model::DraftPrecision::affine4 ? "affine4" : "stored");
-    add("chunk_tokens", fmt::format("{}", engine.chunk_tokens));
-    add("stop_tokens", fmt::format("{}", fmt::join(target.eos_ids, ",")));
-    return effective;
-}
-
-// The namespace of a snapshot: every identity group and setting that reaches its bytes, and the chat template, so that
-// state of one mode is never taken for another's. The prompt is not in it: a prefix may serve many.
-state::StateIdentity state_identity(const Assembly& assembly, const TemplateIdentity& chat,
-                                    const std::vector<Setting>& settings) {
-    state::StateIdentity identity{assembly.target_identity.digest, assembly.draft_identity.digest,
-                                  assembly.tokenizer_identity.digest, chat.digest, chat.thinking, chat.effort, {}};
-    for (const Setting& setting : settings) identity.settings.emplace_back(setting.field, setting.value);
-    return identity;
-}
-
 // The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident
 // (unless the prompt is the same both ways, which the ledger's shared-token count then shows).
 std::vector<TokenId> occupant_prompt(const ProbeRequest& request) {
     return {request.prompt.rbegin(), request.prompt.rend()};
 }
 
-// Requests draw different numbers under one seed; the same request draws the same in every arm.
-std::uint64_t request_number(const std::string& key) { return xxh3_64(std::as_bytes(std::span(key))); }
-
 class ArmRun {
 public:
     ArmRun(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
-           ObservedEngine& engine, Recorder& recorder, state::StateIdentity identity)
+           ObservedEngine& engine, Recorder& recorder, state::StateIdentity identity,
+           std::filesystem::path scratch_file)
         : assembly_(assembly),
           request_(request),
           settings_(settings),
           arm_(arm),
           engine_(engine),
           recorder_(recorder),
-          identity_(std::move(identity)) {}
+          identity_(std::move(identity)),
+          scratch_file_(std::move(scratch_file)) {}
 
     Status run() {
         engine_.observer().set_sink(nullptr);
@@ -85,8 +54,7 @@ public:
             case Arm::restored: {
                 lane = restored_lane();
                 if (lane != kFreshLane) DP_RETURN_IF_ERROR(dirty(lane));
-                DP_RETURN_IF_ERROR(materialise(kFreshLane));
-                DP_RETURN_IF_ERROR(restore());
+                DP_RETURN_IF_ERROR(settings_.resume_from.empty() ? materialise_and_restore() : resume());
                 break;
             }
             case Arm::uninterrupted:
@@ -105,19 +73,21 @@ public:
         return recorder_.status();
     }
 
+    // Materialises and leaves the state in files, for another process to go on with: run() with resume_from.
+    Status suspend(const std::filesystem::path& directory) {
+        engine_.observer().set_sink(nullptr);
+        DP_RETURN_IF_ERROR(materialise(kFreshLane));
+        engine_.observer().set_sink(nullptr);
+        DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, snapshot_lane());
+        return write_suspended_state(directory, snapshot, base_ ? &*base_ : nullptr);
+    }
+
     std::size_t retained() const { return retained_; }
+    // S of the draft form `recompute`.
+    std::optional<Position> recompute_start() const { return recompute_start_; }
 
 private:
-    decode::Request request() const {
-        decode::Request request;
-        // Cycles bound the run; the limit only has to be out of their way.
-        request.limits = {request_.cycles * engine_.core().settings().block + 2,
-                          assembly_.models.target->config().eos_ids};
-        request.sampling = {settings_.sampling, request_number(request_.key)};
-        if (settings_.budget == budget::BudgetKind::frozen)
-            request.controller = budget::Controller::frozen(settings_.seed);
-        return request;
-    }
+    decode::Request request() const { return engine_request(assembly_, request_, settings_); }
 
     void begin(int lane) {
         engine_.begin_request(lane, request());
@@ -144,7 +114,12 @@ private:
         recorder_.set_phase(ForwardPhase::materialise);
         const std::span<const TokenId> prefix =
             std::span(request_.prompt).first(static_cast<std::size_t>(request_.boundary));
-        DP_RETURN_IF_ERROR(prefill(lane, prefix, request_.boundary, false, "materialise"));
+        const auto base = static_cast<std::size_t>(base_length());
+        if (base > 0) {
+            DP_RETURN_IF_ERROR(prefill(lane, prefix.first(base), request_.boundary, false, "materialise"));
+            DP_ASSIGN_OR_RETURN(base_, state::take_snapshot(engine_.lane(lane), identity_));
+        }
+        DP_RETURN_IF_ERROR(prefill(lane, prefix.subspan(base), request_.boundary, false, "materialise"));
         recorder_.ledger_event("materialise", engine_.lane(lane), "", request_.prompt, occupant_);
         return {};
     }
@@ -164,17 +139,65 @@ private:
 
     int restored_lane() const { return settings_.treatment.move ? kMovedLane : kFreshLane; }
 
-    Status restore() {
+    // Where the base of a recomputation is taken: at the end of a chunk, so that the schedule stays the control's.
+    Position base_length() const {
+        if (arm_ != Arm::restored || settings_.treatment.draft != state::DraftRestore::recompute) return 0;
+        const auto chunk = static_cast<Position>(engine_.core().settings().chunk_tokens);
+        const Position start = latest_recompute_start(request_.boundary, engine_.core().window()) / chunk * chunk;
+        return start % kPageTokens == 0 ? start : 0;
+    }
+
+    Result<state::Snapshot> snapshot_lane() {
         const state::Lane& from = engine_.lane(kFreshLane);
-        state::Lane& to = engine_.lane(restored_lane());
-        DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, state::take_snapshot(from, identity_));
+        DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, state::take_snapshot(from, identity_));
         recorder_.ledger_event("snapshot", from, state::tier_name(settings_.treatment.tier), request_.prompt, {});
+        if (!settings_.snapshot_file.empty())
+            DP_RETURN_IF_ERROR(state::write_snapshot(snapshot, settings_.snapshot_file, false));
+        return snapshot;
+    }
+
+    Status materialise_and_restore() {
+        DP_RETURN_IF_ERROR(materialise(kFreshLane));
+        DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, snapshot_lane());
+        if (settings_.treatment.tier == state::Tier::disk) {
+            DP_ASSIGN_OR_RETURN(snapshot, through_disk(snapshot, scratch_file_, false));
+        }
+        return restore(snapshot);
+    }
+
+    Status resume() {
+        DP_ASSIGN_OR_RETURN(SuspendedArm suspended, read_suspended(settings_.resume_from));
+        recorder_.ledger = std::move(suspended.header.ledger);
+        recorder_.schedule = std::move(suspended.header.schedule);
+        base_ = std::move(suspended.base);
+        engine_.observer().set_sink(&recorder_);
+        return restore(suspended.snapshot);
+    }
+
+    Status restore(const state::Snapshot& snapshot) {
+        state::Lane& to = engine_.lane(restored_lane());
         const std::vector<TokenId> occupant_tokens = to.tokens;
-        DP_RETURN_IF_ERROR(restore_request(engine_, snapshot, identity_, settings_.treatment, to.id()).status());
+        DP_ASSIGN_OR_RETURN(const auto recomputed, restore_request(engine_, snapshot, identity_, settings_.treatment,
+                                                                   to.id(), base_ ? &*base_ : nullptr));
+        if (recomputed) record_scratch(*recomputed);
         engine_.set_request(to.id(), request());
         recorder_.ledger_event("restore", to, state::tier_name(settings_.treatment.tier), request_.prompt,
                                occupant_tokens);
         return {};
+    }
+
+    void record_scratch(const RecomputeCost& cost) {
+        recompute_start_ = cost.start;
+        for (const auto& call : cost.calls) {
+            ForwardCall forward;
+            forward.phase = ForwardPhase::scratch;
+            forward.request = request_.key;
+            forward.lane = engine_.core().lane_count();
+            forward.start = call.start;
+            forward.rows = static_cast<std::int64_t>(call.rows);
+            forward.numerics_class = numerics::numerics_class_name(engine_.core().settings().numerics);
+            recorder_.schedule.push_back(std::move(forward));
+        }
     }
 
     Status decode(int lane) {
@@ -237,6 +260,9 @@ private:
     ObservedEngine& engine_;
     Recorder& recorder_;
     state::StateIdentity identity_;
+    std::filesystem::path scratch_file_;   // of the disk tier
+    std::optional<state::Snapshot> base_;  // exact, at base_length()
+    std::optional<Position> recompute_start_;
     std::vector<TokenId> occupant_;
     std::size_t retained_ = 0;
 };
@@ -251,6 +277,12 @@ Status check_settings(const ProbeSettings& settings, std::size_t block) {
             fmt::format("lockstep at level {}: expected level 2 or 3, whose ledger says which token the arm itself "
                         "chose behind the prompt; give --level 2",
                         settings.level));
+    }
+    if (settings.treatment.tier == state::Tier::process &&
+        (settings.lockstep != nullptr || settings.verify_rows != 0)) {
+        return unsupported(
+            "tier process with lockstep or a verify width: the second process knows neither, expected tier memory or "
+            "disk");
     }
     return {};
 }
@@ -300,85 +332,80 @@ Status check_request(const Assembly& assembly, const ProbeRequest& request) {
     return {};
 }
 
+namespace {
+
+// A directory beside the capture that is never committed: gone when it is dropped or the program ends on a signal.
+Result<AtomicDirectory> state_workspace(const std::filesystem::path& path) {
+    const std::filesystem::path name = path.has_filename() ? path : path.parent_path();
+    return AtomicDirectory::create(name.parent_path() / (name.filename().string() + ".state"), false);
+}
+
+Result<ArmResult> run_in_two_processes(const Assembly& assembly, const ProbeRequest& request,
+                                       const ProbeSettings& settings, const std::filesystem::path& path, bool force) {
+    if (!settings.resume_elsewhere) {
+        return unsupported("tier process: this caller starts no process; expected memory or disk");
+    }
+    // The file must not be there already when the second process has done all the work.
+    std::error_code error;
+    if (!force && std::filesystem::exists(path, error)) {
+        return invalid_argument(fmt::format("{}: found something there already, expected a new name", path.string()));
+    }
+    DP_ASSIGN_OR_RETURN(const AtomicDirectory workspace, state_workspace(path));
+    ProbeSettings first = settings;
+    first.suspend_to = workspace.path();
+    first.level = std::min(settings.level, 2);  // no step, so no tensors
+    DP_RETURN_IF_ERROR(
+        run_arm(assembly, request, first, Arm::restored, suspended_capture(workspace.path()), false).status());
+    DP_RETURN_IF_ERROR(settings.resume_elsewhere(workspace.path(), path, force).with_context("tier process"));
+    DP_ASSIGN_OR_RETURN(const CaptureReader reader, CaptureReader::open(path));
+    ArmResult result;
+    result.path = path;
+    result.digest = reader.digest();
+    result.cycles = static_cast<std::size_t>(reader.header().totals.lane_cycles);
+    result.retained = static_cast<std::size_t>(reader.header().totals.retained);
+    return result;
+}
+
+}  // namespace
+
 Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
                           const std::filesystem::path& path, bool force) {
     DP_RETURN_IF_ERROR(check_request(assembly, request));
-    const DraftConfig& draft = assembly.models.draft->config();
-    DP_RETURN_IF_ERROR(check_settings(settings, static_cast<std::size_t>(draft.block)));
+    DP_RETURN_IF_ERROR(check_settings(settings, static_cast<std::size_t>(assembly.models.draft->config().block)));
+    const bool restores = arm == Arm::restored;
+    if (restores && settings.treatment.tier == state::Tier::process && settings.resume_from.empty() &&
+        settings.suspend_to.empty()) {
+        return run_in_two_processes(assembly, request, settings, path, force);
+    }
     decode::EngineSettings engine_settings = settings.engine;
     engine_settings.lanes = std::max(engine_settings.lanes, 2);
-    engine_settings.max_tokens = request.prompt.size() + (request.cycles + 3) * static_cast<std::size_t>(draft.block);
+    engine_settings.max_tokens = lane_positions(assembly, request);
     engine_settings.poison = true;
 
-    CaptureShape shape;
-    shape.level = settings.level;
-    shape.block = draft.block;
-    shape.candidates = draft.candidates();
-    shape.hidden = settings.level >= 3 ? draft.hidden : 0;
-    DP_ASSIGN_OR_RETURN(CaptureWriter writer, CaptureWriter::create(path, force, shape));
+    DP_ASSIGN_OR_RETURN(CaptureWriter writer, CaptureWriter::create(path, force, capture_shape(assembly, settings)));
     DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, engine_settings));
 
-    RecorderOptions options;
-    options.level = settings.level;
-    options.digest_every = settings.digest_every;
-    options.window = core->window();
-    options.boundary = request.boundary;
-    options.request = request.key;
-    options.tokenizer_digest = assembly.tokenizer_identity.digest;
-    options.require_finite_draft = arm != Arm::restored;
-    options.numerics_class = numerics::numerics_class_name(engine_settings.numerics);
-    Recorder recorder(options, writer);
-    const std::size_t window = core->window();
+    Recorder recorder(recorder_options(assembly, request, settings, arm, *core), writer);
     ObservedEngine engine(std::move(core));
 
-    CaptureHeader header;
-    header.settings = effective_settings(assembly, settings);
+    std::optional<AtomicDirectory> workspace;
+    if (restores && settings.treatment.tier == state::Tier::disk) {
+        DP_ASSIGN_OR_RETURN(workspace, state_workspace(path));
+    }
     ArmRun run(assembly, request, settings, arm, engine, recorder,
-               state_identity(assembly, request.chat_template, header.settings));
-    // How long and how wide an arm decodes reaches no byte of its state, but such arms are not comparable.
-    header.settings.push_back({"cycles", fmt::format("{}", request.cycles)});
-    header.settings.push_back(
-        {"verify_rows",
-         fmt::format("{}", settings.verify_rows == 0 ? static_cast<std::size_t>(draft.block) : settings.verify_rows)});
-    DP_RETURN_IF_ERROR(run.run());
+               state_identity(assembly, request.chat_template, settings),
+               workspace ? workspace->file("boundary.snapshot") : std::filesystem::path());
+    DP_RETURN_IF_ERROR(settings.suspend_to.empty() ? run.run() : run.suspend(settings.suspend_to));
 
-    header.level = settings.level;
-    header.identity.target = assembly.target_identity;
-    header.identity.draft = assembly.draft_identity;
-    header.identity.tokenizer = assembly.tokenizer_identity;
-    header.identity.chat_template = request.chat_template;
-    if (settings.seed) header.identity.budget_seed.digest = settings.seed->digest;
-    header.timing_confounded = settings.budget == budget::BudgetKind::adaptive;
-    header.identity.build.digest = settings.build_digest;
-    header.notes = assembly_notes(assembly, request.chat_template);
-    header.environment = {{"isa", std::string(numerics::isa_name(engine_settings.isa))},
-                          {"threads", fmt::format("{}", engine_settings.threads)},
-                          {"lanes", fmt::format("{}", engine_settings.lanes)},
-                          {"device", "cpu"}};
-    header.arm = arm;
-    if (arm == Arm::restored) {
-        header.treatment.restore_target = state::target_restore_name(settings.treatment.target);
-        header.treatment.restore_draft = state::draft_restore_name(settings.treatment.draft);
-        header.treatment.tier = state::tier_name(settings.treatment.tier);
+    CaptureHeader header = arm_header(assembly, request, settings, arm, engine.core());
+    if (restores) {
+        header.treatment.recompute_start = run.recompute_start();
         header.treatment.lane_from = kFreshLane;
         header.treatment.lane_to = settings.treatment.move ? kMovedLane : kFreshLane;
-        for (const instrument::Fault& fault : settings.treatment.faults)
-            header.treatment.faults.push_back(fault.spelling);
     }
-    header.treatment.lockstep = settings.lockstep != nullptr;
-    CapturedRequest captured;
-    captured.key = request.key;
-    captured.prompt_ids.assign(request.prompt.begin(), request.prompt.end());
-    captured.prompt_length = static_cast<Position>(request.prompt.size());
-    captured.boundary = request.boundary;
-    captured.window = static_cast<Position>(assembly.models.draft->window() == 0 ? 0 : window);
-    header.requests.push_back(std::move(captured));
     header.ledger = std::move(recorder.ledger);
     header.schedule = std::move(recorder.schedule);
     header.totals.rows = std::move(recorder.rows);
-    header.block = shape.block;
-    header.candidates = shape.candidates;
-    header.hidden = shape.hidden;
 
     ArmResult result;
     result.path = path;

@@ -36,12 +36,20 @@ struct ProbeSettings {
     decode::SamplingSettings sampling;
     budget::BudgetKind budget = budget::BudgetKind::full;
     std::shared_ptr<const budget::Seed> seed;  // set exactly for a frozen budget
-    std::size_t verify_rows = 0;  // most rows of a verification, anchor included; 0: the draft's block
-    RestoreTreatment treatment;  // of the restored arm
+    std::size_t verify_rows = 0;               // most rows of a verification, anchor included; 0: the draft's block
     // Set: every cycle commits what the control committed there, and there are as many cycles as it had. For the
     // control itself it is not set. Needs level 2, whose ledger says what the arm chose behind the prompt.
     std::shared_ptr<const ControlTokens> lockstep;
-    std::string build_digest;                  // 64 hex digits
+    RestoreTreatment treatment;           // of the restored arm
+    std::filesystem::path snapshot_file;  // where the restored arm also keeps its snapshot; empty: nowhere
+    // The tier `process`: runs the rest of the arm that was suspended in `directory` in a new process, which writes the
+    // capture at `path`. Required for that tier.
+    std::function<Status(const std::filesystem::path& directory, const std::filesystem::path& path, bool force)>
+        resume_elsewhere;
+    // The two halves of such an arm, see probe/suspend.h: where the first leaves its state, where the second finds it.
+    std::filesystem::path suspend_to;
+    std::filesystem::path resume_from;
+    std::string build_digest;  // 64 hex digits
     // Called while work goes on: what is being done, how much of how much. May be empty.
     std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;
 };

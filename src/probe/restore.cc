@@ -8,7 +8,8 @@ namespace draftprobe::probe {
 
 using state::DraftRestore;
 
-Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine& engine, const state::Snapshot& snapshot,
+Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine& engine,
+                                                     const state::Snapshot& snapshot,
                                                      const state::StateIdentity& identity,
                                                      const RestoreTreatment& treatment, int lane_id,
                                                      const state::Snapshot* base) {

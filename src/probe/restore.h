@@ -32,7 +32,8 @@ struct RecomputeCost {
 // running engine's own. `base`: for the draft form `recompute`, an exact snapshot of an earlier prefix, or null; its
 // cost is returned. The tier is the caller's: `snapshot` is what came back from it. Errors: those of
 // EngineCore::restore; the lane is untouched then.
-Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine& engine, const state::Snapshot& snapshot,
+Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine& engine,
+                                                     const state::Snapshot& snapshot,
                                                      const state::StateIdentity& identity,
                                                      const RestoreTreatment& treatment, int lane,
                                                      const state::Snapshot* base = nullptr);

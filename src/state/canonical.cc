@@ -129,9 +129,7 @@ void write_canonical(Lane& lane, Component component, const CanonicalPage& page,
                                         bytes);
             return;
         case Component::recurrent_matrix: std::memcpy(cell.matrix[page.index].data(), bytes.data(), page.bytes); return;
-        case Component::recurrent_conv:
-            cell.conv[page.index].set_bytes(0, cell.conv[page.index].rows(), bytes);
-            return;
+        case Component::recurrent_conv: cell.conv[page.index].set_bytes(0, cell.conv[page.index].rows(), bytes); return;
         case Component::draft_context: write_ring(lane.draft, lane.draft.rows(), page, bytes.data()); return;
         case Component::draft_rings:
             write_ring(lane.draft, lane.draft.keys(page.index), page, bytes.data());

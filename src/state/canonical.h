@@ -1,10 +1,10 @@
 // The canonical layout of a component's valid range: the bytes that digests, snapshots and files hold, cut into pages.
 //
-//   target_kv         one page per 32 absolute positions, each as state/kv_pages.h orders it (a tail holds its rows only)
-//   recurrent_matrix  one page per delta layer, float32 [value_heads][key_dim][value_dim]
-//   recurrent_conv    one page per delta layer, [conv_rows][conv_channels], oldest first
-//   draft_context     one page per 32 absolute positions, [rows][hidden], ascending position
-//   draft_rings       one page per draft layer: its keys, then its values, each [rows][draft_kv_floats], ascending
+//   target_kv         one page per 32 absolute positions, each as state/kv_pages.h orders it (a tail holds its rows
+//   only) recurrent_matrix  one page per delta layer, float32 [value_heads][key_dim][value_dim] recurrent_conv    one
+//   page per delta layer, [conv_rows][conv_channels], oldest first draft_context     one page per 32 absolute
+//   positions, [rows][hidden], ascending position draft_rings       one page per draft layer: its keys, then its
+//   values, each [rows][draft_kv_floats], ascending
 //
 // Slots, parity and capacities do not enter, so equal state has equal bytes whatever lane it lies in.
 #pragma once
@@ -33,8 +33,8 @@ inline bool has_component(const StateShape& shape, Component component) {
 }
 
 struct CanonicalPage {
-    std::size_t index = 0;   // among the component's pages
-    Position first = 0;      // rows of a paged component or ring; the component's whole range otherwise
+    std::size_t index = 0;  // among the component's pages
+    Position first = 0;     // rows of a paged component or ring; the component's whole range otherwise
     Position last = 0;
     std::size_t offset = 0;  // in the component's bytes
     std::size_t bytes = 0;

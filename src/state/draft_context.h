@@ -56,8 +56,8 @@ public:
     // Marks that the context row (`ring` false) or the K/V rows of every layer (`ring` true) of `position` were
     // written.
     void mark_written(Position position, bool ring) { (ring ? ring_stamp_ : row_stamp_)[slot(position)] = position; }
-    // SHA-256 of the context rows of positions 32 * page .. 32 * page + 31, which must all be claimed. Made once and kept
-    // until one of those rows is written.
+    // SHA-256 of the context rows of positions 32 * page .. 32 * page + 31, which must all be claimed. Made once and
+    // kept until one of those rows is written.
     Sha256Digest page_digest(Position page) const;
     std::size_t pages_hashed() const { return pages_hashed_; }
 

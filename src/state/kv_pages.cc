@@ -140,8 +140,7 @@ void KvPages::canonical_bytes(std::size_t page, Position first, Position last, s
                 out = std::copy(block + begin * row, block + (begin + count) * row, out);
                 if (shape_.kv_format == KvFormat::int8) {
                     const std::byte* scales = block + kPage * row;
-                    out =
-                        std::copy(scales + begin * sizeof(float), scales + (begin + count) * sizeof(float), out);
+                    out = std::copy(scales + begin * sizeof(float), scales + (begin + count) * sizeof(float), out);
                 }
             }
         }

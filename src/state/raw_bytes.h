@@ -24,7 +24,7 @@ public:
     T* allocate(std::size_t count) {
         const std::size_t size = count * sizeof(T);
         if (size < kHugePage) return static_cast<T*>(::operator new(size));
-        void* memory = ::operator new(size, std::align_val_t{kHugePage});
+        void* memory = ::operator new (size, std::align_val_t{kHugePage});
         // Advice: where the system has no huge pages, nothing but time is lost.
         static_cast<void>(::madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE));
         return static_cast<T*>(memory);
@@ -33,7 +33,7 @@ public:
         if (count * sizeof(T) < kHugePage) {
             ::operator delete(memory);
         } else {
-            ::operator delete(memory, std::align_val_t{kHugePage});
+            ::operator delete (memory, std::align_val_t{kHugePage});
         }
     }
     template <class U>

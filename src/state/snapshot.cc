@@ -117,8 +117,7 @@ void round_rows_to_q4(Position first, Position last, Lane& lane) {
 void restore_target(const Snapshot& snapshot, TargetRestore form, Lane& lane) {
     append_source(lane.target_sources, 0, snapshot.length, RowSource::restored);
     lane.target_rows_written = static_cast<std::size_t>(snapshot.length);
-    for (const Component component :
-         {Component::target_kv, Component::recurrent_matrix, Component::recurrent_conv}) {
+    for (const Component component : {Component::target_kv, Component::recurrent_matrix, Component::recurrent_conv}) {
         write_component(snapshot, component, lane);
     }
     if (form != TargetRestore::int8_state) return;
@@ -252,9 +251,9 @@ Status check_snapshot(const Snapshot& snapshot, bool with_checksums) {
 Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, const Lane& lane) {
     const std::vector<std::string> differences = identity_differences(snapshot.identity, identity);
     if (!differences.empty()) {
-        return mismatch(fmt::format(
-            "snapshot: made by another {}; nothing was restored; make it again with what runs now",
-            fmt::join(differences, ", ")));
+        return mismatch(
+            fmt::format("snapshot: made by another {}; nothing was restored; make it again with what runs now",
+                        fmt::join(differences, ", ")));
     }
     if (row_shape(snapshot.shape) != row_shape(lane.shape())) {
         return mismatch(
@@ -270,9 +269,8 @@ Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, co
     // A smaller window kept fewer rows than this lane's draft can see.
     if (snapshot.shape.draft_layers > 0 && snapshot.shape.context_capacity < lane.shape().context_capacity &&
         oldest_context_row(snapshot.shape, snapshot.length) > oldest_context_row(lane.shape(), snapshot.length)) {
-        return mismatch(fmt::format(
-            "snapshot: kept {} context rows, lane {}'s draft sees {}; nothing was restored",
-            snapshot.shape.context_capacity, lane.id(), lane.shape().context_capacity));
+        return mismatch(fmt::format("snapshot: kept {} context rows, lane {}'s draft sees {}; nothing was restored",
+                                    snapshot.shape.context_capacity, lane.id(), lane.shape().context_capacity));
     }
     return {};
 }

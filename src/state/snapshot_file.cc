@@ -157,8 +157,7 @@ Result<Snapshot> read_from(const ReadBytes& read, std::uint64_t file_bytes, std:
     Snapshot& snapshot = header.snapshot;
     DP_RETURN_IF_ERROR(read_tokens(header, read, snapshot, subject));
     for (std::size_t i = 0; i < snapshot.components.size(); ++i) {
-        DP_RETURN_IF_ERROR(
-            read_component(header.digests[i], read, snapshot.shape, snapshot.components[i], subject));
+        DP_RETURN_IF_ERROR(read_component(header.digests[i], read, snapshot.shape, snapshot.components[i], subject));
     }
     DP_RETURN_IF_ERROR(check_snapshot(snapshot, false).with_context(subject));
     return std::move(snapshot);

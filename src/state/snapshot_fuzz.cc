@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes give a snapshot that agrees with itself or an error. The header's SHA-256 is mended first,
-// since no mutation would get past it.
+// libFuzzer target: any bytes give a snapshot that agrees with itself or an error. The header's SHA-256 is mended
+// first, since no mutation would get past it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -297,7 +297,8 @@ Result<SnapshotHeader> parse_header(std::string_view text, std::string_view subj
     DP_ASSIGN_OR_RETURN(header.snapshot.shape, parse_shape(json, subject));
     DP_ASSIGN_OR_RETURN(header.snapshot.length, json_get_int(json, "length", subject, 0, kMaxPositions));
     const Json* tokens = json_find(json, "tokens_digest");
-    DP_ASSIGN_OR_RETURN(header.tokens_digest, hex_digest(tokens == nullptr ? Json() : *tokens, "tokens_digest", subject));
+    DP_ASSIGN_OR_RETURN(header.tokens_digest,
+                        hex_digest(tokens == nullptr ? Json() : *tokens, "tokens_digest", subject));
     DP_ASSIGN_OR_RETURN(const Json* components, json_get_array(json, "components", subject));
     for (const Json& component : *components) {
         DP_RETURN_IF_ERROR(parse_component(component, header, subject));
