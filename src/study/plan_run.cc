@@ -114,6 +114,10 @@ public:
         }
         engine_.observer().set_sink(nullptr);
         for (int lane = 0; lane < plan_.lanes; ++lane) leave(lane);
+        std::error_code error;
+        for (const auto& [name, saved] : saved_) {
+            if (!saved.file.empty()) fs::remove(saved.file, error);
+        }
         return std::move(result_);
     }
 

@@ -86,11 +86,6 @@ TEST_F(BadInput, values_outside_their_range) {
 TEST_F(BadInput, spellings_of_the_contract_that_are_not_served) {
     const std::string request = "probe " + pair() + "--prompt-ids ids.json --prefix-tokens 96 ";
     const std::pair<const char*, const char*> cases[] = {
-        {"--factors", "one treatment a run"},
-        {"--lockstep", "free-running arms"},
-        {"--minimize", "one run at a time"},
-        {"--sweep B=32..96:32", "one run per value"},
-        {"--plan p.json", "one request a run"},
         {"--restore-draft rows-q4", "--restore-draft exact, rows"},
         {"--restore-draft recompute", "--restore-draft exact, rows"},
         {"--restore-draft masked", "--restore-draft exact, rows"},
