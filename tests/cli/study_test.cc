@@ -96,7 +96,7 @@ TEST_F(StudyProgram, a_plan_judges_every_request) {
     ASSERT_EQ(result.exit, 0) << result.err;
     const Json report = parsed(result.out);
     ASSERT_EQ(report["plan"]["judged"].size(), 3u);
-    EXPECT_EQ(report["captures"]["control"]["path"], "o/controls/B");
+    EXPECT_EQ(report["captures"]["control"]["path"], "o/controls/A");
     for (const char* name : {"o/runs/01-A/capture.json", "o/runs/02-B/capture.json", "o/runs/03-A/capture.json",
                              "o/controls/A/capture.json", "o/plan.json", "o/report.json"}) {
         EXPECT_TRUE(present(name)) << name;
@@ -153,8 +153,8 @@ TEST_F(StudyProgram, git_bisect_run_finds_the_commit_that_broke_the_restore) {
     spill(path("judge.sh"), probe + "\n");
     const ProgramRun result =
         shell(git + "export T='" + golden("target-r2") + "' D='" + golden("draft-w64") +
-              "'; cd repo && git bisect start -q HEAD HEAD~" + std::to_string(kCommits - 1) +
-              " && git bisect run sh ../judge.sh >../log 2>&1; git show -s --format=%s refs/bisect/bad");
+              "'; cd repo && git bisect start HEAD HEAD~" + std::to_string(kCommits - 1) +
+              " >/dev/null && git bisect run sh ../judge.sh >../log 2>&1; git show -s --format=%s refs/bisect/bad");
     EXPECT_EQ(result.exit, 0) << result.err << slurp(path("log"));
     EXPECT_EQ(result.out, "commit " + std::to_string(kBroken) + "\n") << slurp(path("log"));
     EXPECT_THAT(slurp(path("log")), HasSubstr("is the first bad commit"));

@@ -204,7 +204,7 @@ TEST_F(StudyTest, ASweepSaysHowFarTheWindowReaches) {
     EXPECT_EQ(sweep->points[sweep->representative].value, 48);
     EXPECT_FALSE(std::filesystem::exists(dir_ / "scratch"));
 
-    const Case healthy = toy_case(176, 96, 2);
+    const Case healthy = toy_case(176, 128, 2);
     for (const char* range : {"boundary=96..160", "window-fill=33..63:10", "verify-width=1..8:3"}) {
         auto same = run_sweep(toys(), healthy, *parse_sweep(range), dir_ / "scratch", {});
         ASSERT_TRUE(same.ok()) << range << ": " << same.status().message();
