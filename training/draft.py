@@ -1,4 +1,5 @@
-"""The DFlash2 draft: block attention over the target's taps, two-tap dynamic convolutions, and a candidate selector."""
+"""DFlash drafts: block attention over the target's taps and, in DFlash2, two-tap dynamic convolutions and a candidate
+selector."""
 
 import json
 import pathlib
@@ -11,9 +12,14 @@ from torch import nn
 
 from model import rotary_table, rotate
 
+VERSION_2_FIELDS = ("conv_group_size", "conv_kernel_size", "selector_rank", "selector_top_k")
+# Candidates whose recall is reported for a draft without a selector.
+REPORTED_CANDIDATES = 16
+
 
 @dataclass
 class DraftConfig:
+    version: int = 2
     vocab_size: int = 8192
     hidden_size: int = 256
     intermediate_size: int = 512
@@ -32,10 +38,21 @@ class DraftConfig:
     selector_rank: int = 32
     selector_top_k: int = 16
     mask_token_id: int = 8165
+    layer_types: tuple = ()
+
+    def __post_init__(self):
+        self.target_layer_ids = tuple(self.target_layer_ids)
+        self.layer_types = tuple(self.layer_types) or ("sliding_attention",) * self.num_hidden_layers
+
+    @property
+    def causal_sliding(self):
+        """Without an is_causal key, which version 1 leaves out, sliding layers are causal inside the block and full
+        layers are not; version 2 says that no layer is."""
+        return self.version == 1
 
     def hf_config(self):
-        return {
-            "architectures": ["DFlash2DraftModel"],
+        config = {
+            "architectures": ["DFlash2DraftModel" if self.version == 2 else "DFlashDraftModel"],
             "attention_bias": False,
             "attention_dropout": 0.0,
             "dflash_config": {
@@ -53,7 +70,7 @@ class DraftConfig:
             "hidden_size": self.hidden_size,
             "intermediate_size": self.intermediate_size,
             "is_causal": False,
-            "layer_types": ["sliding_attention"] * self.num_hidden_layers,
+            "layer_types": list(self.layer_types),
             "max_position_embeddings": 262144,
             "max_window_layers": self.num_hidden_layers,
             "model_type": "qwen3",
@@ -68,6 +85,11 @@ class DraftConfig:
             "use_sliding_window": True,
             "vocab_size": self.vocab_size,
         }
+        if self.version == 1:
+            del config["is_causal"]
+            for name in VERSION_2_FIELDS:
+                del config["dflash_config"][name]
+        return config
 
 
 class Norm(nn.Module):
@@ -154,6 +176,14 @@ class FeedForward(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+def between(conv, x, sublayer):
+    """The sublayer with a convolution before and after it, if there is one."""
+    if conv is None:
+        return sublayer(x)
+    x, delta = conv.prepare(x)
+    return conv.finish(sublayer(x), delta)
+
+
 class Layer(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -162,16 +192,18 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(c.hidden_size, c.rms_norm_eps)
         self.self_attn = Attention(c)
         self.mlp = FeedForward(c)
-        self.attention_conv = BlockConv(c)
-        self.mlp_conv = BlockConv(c)
+        self.attention_conv = BlockConv(c) if c.version == 2 else None
+        self.mlp_conv = BlockConv(c) if c.version == 2 else None
 
     def forward(self, context, h, context_rotary, row_rotary, mask):
         """h is [batch, blocks, B, H]."""
-        x, delta = self.attention_conv.prepare(self.input_layernorm(h))
-        y = self.self_attn(context, x.flatten(1, 2), context_rotary, row_rotary, mask)
-        h = h + self.attention_conv.finish(y.unflatten(1, (-1, self.block)), delta)
-        x, delta = self.mlp_conv.prepare(self.post_attention_layernorm(h))
-        return h + self.mlp_conv.finish(self.mlp(x), delta)
+
+        def attend(x):
+            rows = self.self_attn(context, x.flatten(1, 2), context_rotary, row_rotary, mask)
+            return rows.unflatten(1, (-1, self.block))
+
+        h = h + between(self.attention_conv, self.input_layernorm(h), attend)
+        return h + between(self.mlp_conv, self.post_attention_layernorm(h), self.mlp)
 
 
 class Selector(nn.Module):
@@ -196,7 +228,7 @@ class Draft(nn.Module):
         self.hidden_norm = Norm(c.hidden_size, c.rms_norm_eps)
         self.layers = nn.ModuleList(Layer(c) for _ in range(c.num_hidden_layers))
         self.norm = Norm(c.hidden_size, c.rms_norm_eps)
-        self.candidate_selector = Selector(c)
+        self.candidate_selector = Selector(c) if c.version == 2 else None
 
     def rows(self, ids, taps, anchors, embedding):
         """Final hidden rows 1..B-1 of the blocks at the anchors.
@@ -212,22 +244,34 @@ class Draft(nn.Module):
         tokens[..., 0] = ids.gather(1, anchors)
         h = F.embedding(tokens, embedding)
         cos, sin = rotary_table(c.head_dim, c.rope_theta, length + c.block_size, ids.device)
-        start = torch.arange(length, device=ids.device)
-        first = anchors.repeat_interleave(c.block_size, 1)
-        visible = (start < first[..., None]) & (positions[..., None] - start < c.sliding_window)
-        block = torch.arange(positions.shape[1], device=ids.device) // c.block_size
-        own = (block[:, None] == block).expand(len(ids), -1, -1)
-        mask = torch.cat([visible, own], -1)
-        for layer in self.layers:
+        masks = {kind: self.mask(kind, length, anchors, positions) for kind in set(c.layer_types)}
+        for kind, layer in zip(c.layer_types, self.layers, strict=True):
             rotary = (cos[positions], sin[positions])
-            h = layer(context, h, (cos[:length], sin[:length]), rotary, mask)
+            h = layer(context, h, (cos[:length], sin[:length]), rotary, masks[kind])
         return self.norm(h)[:, :, 1:]
+
+    def mask(self, kind, length, anchors, positions):
+        """What the block rows see: [batch, rows, length + rows]."""
+        c, sliding = self.config, kind == "sliding_attention"
+        start = torch.arange(length, device=anchors.device)
+        visible = start < anchors.repeat_interleave(c.block_size, 1)[..., None]
+        if sliding:
+            visible = visible & (positions[..., None] - start < c.sliding_window)
+        row = torch.arange(positions.shape[1], device=anchors.device)
+        own = (row // c.block_size)[:, None] == row // c.block_size
+        if sliding and c.causal_sliding:
+            own = own & (row <= row[:, None])
+        return torch.cat([visible, own.expand(len(anchors), -1, -1)], -1)
 
     @torch.no_grad()
     def propose(self, ids, taps, anchors, embedding):
-        """Greedy drafts [batch, blocks, B - 1] and the candidates [batch, blocks, B - 1, k], best unary score first."""
+        """Greedy drafts [batch, blocks, B - 1] and the candidates [batch, blocks, B - 1, k], best unary score first.
+        Without a selector the drafts are the first candidates."""
         hidden = self.rows(ids, taps, anchors, embedding)
-        unary, candidates = F.linear(hidden, embedding).float().topk(self.config.selector_top_k, -1)
+        count = self.config.selector_top_k if self.candidate_selector else REPORTED_CANDIDATES
+        unary, candidates = F.linear(hidden, embedding).float().topk(count, -1)
+        if self.candidate_selector is None:
+            return candidates[..., 0], candidates
         gate = self.candidate_selector.hidden_projection(hidden)
         previous, drafts = ids.gather(1, anchors), []
         for row in range(hidden.shape[2]):
@@ -244,6 +288,7 @@ def draft_tensors(draft):
 def load_draft(folder, device):
     config = json.loads((pathlib.Path(folder) / "config.json").read_text())
     values = {**config, **config["dflash_config"], "rope_theta": config["rope_parameters"]["rope_theta"]}
-    draft = Draft(DraftConfig(**{name: values[name] for name in DraftConfig.__dataclass_fields__}))
+    values["version"] = 2 if config["architectures"] == ["DFlash2DraftModel"] else 1
+    draft = Draft(DraftConfig(**{name: values[name] for name in DraftConfig.__dataclass_fields__ if name in values}))
     draft.load_state_dict(load_file(pathlib.Path(folder) / "model.safetensors"))
     return draft.to(device, torch.bfloat16).eval().requires_grad_(False)

@@ -108,7 +108,8 @@ def continuations(target, validation, block, sets=SETS, scale=1.0):
 def acceptance(target, draft, length, sequences, stops):
     """Simulates greedy speculative decoding: the target's greedy text is judged against the draft at every anchor."""
     block, embedding = draft.config.block_size, target.model.embed_tokens.weight
-    cycles = {name: [] for name in ("all", "non_repeating", "all_without_selector", "non_repeating_without_selector")}
+    suffixes = ("", "_without_selector") if draft.candidate_selector else ("",)
+    cycles = {name + suffix: [] for suffix in suffixes for name in ("all", "non_repeating")}
     recalled = judged = kept = 0
     for ids in sequences.split(16 if length < 4000 else 4):
         _, taps = target.hidden(ids, draft.config.target_layer_ids)
@@ -116,7 +117,8 @@ def acceptance(target, draft, length, sequences, stops):
         truth = ids.unfold(1, block, 1)[:, length : length + CONTINUATION, 1:]
         drafts, candidates = draft.propose(ids, taps, anchors, embedding)
         found = (candidates[:, :, 0] == truth[:, :, :1]).any(-1)
-        for suffix, proposed in (("", drafts), ("_without_selector", candidates[..., 0])):
+        for suffix in suffixes:
+            proposed = candidates[..., 0] if suffix else drafts
             matches = (proposed == truth).long().cumprod(-1).sum(-1).tolist()
             for row, tokens in enumerate(ids[:, length : length + CONTINUATION].tolist()):
                 whole, fresh = usable_ends(tokens, stops)
@@ -136,36 +138,47 @@ def acceptance(target, draft, length, sequences, stops):
 
 
 def acceptance_report(target, draft, texts, stops):
-    return {label: acceptance(target, draft, length, ids, stops) for label, (length, ids) in texts.items()}
+    """Per set; each of the texts may be longer than this draft's block needs."""
+    end = CONTINUATION + draft.config.block_size
+    return {
+        label: acceptance(target, draft, length, ids[:, : length + end], stops)
+        for label, (length, ids) in texts.items()
+    }
+
+
+def printed(report):
+    for label, part in report.items():
+        print(label, json.dumps(part["loss"]), json.dumps(part.get("loss_by_position_python")))
+        for draft, rows in part["acceptance"].items():
+            for name, row in rows.items():
+                means = {key: value["mean_retained"] for key, value in row.items() if isinstance(value, dict)}
+                print(" ", draft, name, json.dumps(means), row["prompts_kept_non_repeating"], row["recall16_first_row"])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=pathlib.Path)
-    parser.add_argument("target", type=pathlib.Path, help="folder of the BF16 export")
-    parser.add_argument("--draft", type=pathlib.Path)
+    parser.add_argument("target", type=pathlib.Path, help="folder of the BF16 export, or of the MLX export alone")
+    parser.add_argument("--draft", type=pathlib.Path, action="append", default=[], help="may be given several times")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the prompts to use")
+    parser.add_argument("--only-4-bit", action="store_true", help="leave out the BF16 weights")
     arguments = parser.parse_args()
     validation = Validation(arguments.data, arguments.device)
     stops = set(json.loads((arguments.target / "generation_config.json").read_text())["eos_token_id"])
+    drafts = {folder.name: load_draft(folder, arguments.device) for folder in arguments.draft}
+    block = max((draft.config.block_size for draft in drafts.values()), default=0)
     report = {}
-    for label, four_bit in (("bf16", False), ("mlx4", True)):
+    for label, four_bit in (("mlx4", True),) if arguments.only_4_bit else (("bf16", False), ("mlx4", True)):
         target = load_target(arguments.target, arguments.device, four_bit)
-        report[label] = {"loss": losses(target, validation)}
+        part = report[label] = {"loss": losses(target, validation)}
         if arguments.device == "cuda":
-            report[label]["loss_by_position_python"] = long_losses(target, validation)
-        if arguments.draft:
-            draft = load_draft(arguments.draft, arguments.device)
-            texts = continuations(target, validation, draft.config.block_size, scale=arguments.scale)
-            report[label]["acceptance"] = acceptance_report(target, draft, texts, stops)
+            part["loss_by_position_python"] = long_losses(target, validation)
+        texts = continuations(target, validation, block, scale=arguments.scale) if drafts else {}
+        part["acceptance"] = {name: acceptance_report(target, draft, texts, stops) for name, draft in drafts.items()}
     arguments.out.write_text(json.dumps(report, indent=1) + "\n")
-    for label, part in report.items():
-        print(label, json.dumps(part["loss"]), json.dumps(part.get("loss_by_position_python")))
-        for name, row in part.get("acceptance", {}).items():
-            means = {key: value["mean_retained"] for key, value in row.items() if isinstance(value, dict)}
-            print(" ", name, json.dumps(means), row["prompts_kept_non_repeating"], row["recall16_first_row"])
+    printed(report)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from draft import draft_tensors
 from quantise import BITS, GROUP, pack, quantise
 from safetensors.torch import load_file, save_file
 
-from model import PREFIX, hf_tensors, is_quantised
+from model import PREFIX, hf_tensors, quantised_bits, shifted_norm
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
@@ -41,34 +41,50 @@ def export_target(target, tokenizer, out):
         shutil.copyfile(pathlib.Path(tokenizer) / name, out / name)
 
 
-def mlx_tensors(source):
-    """Renames, shifts, transposes and quantises the tensors of a Hugging Face export."""
-    tensors = {}
+def unstacked(source):
+    """The tensors under MLX's names: experts as three stacks instead of two."""
     for name, value in source.items():
         path = "language_model.model." + name.removeprefix(PREFIX)
-        if is_quantised(name, value):
-            codes, scales, biases = quantise(value)
-            module = path.removesuffix(".weight")
-            tensors.update({f"{module}.weight": pack(codes), f"{module}.scales": scales, f"{module}.biases": biases})
+        module = path.removesuffix(".weight")
+        if name.endswith(".experts.gate_up_proj"):
+            stem = module.removesuffix("experts.gate_up_proj") + "switch_mlp."
+            for part, rows in zip(("gate_proj", "up_proj"), value.chunk(2, 1), strict=True):
+                yield stem + part, quantised_bits(name, value), rows.contiguous()
+        elif name.endswith(".experts.down_proj"):
+            yield module.removesuffix("experts.down_proj") + "switch_mlp.down_proj", quantised_bits(name, value), value
+        elif bits := quantised_bits(name, value):
+            yield module, bits, value
         elif name.endswith("conv1d.weight"):
-            tensors[path] = value.transpose(1, 2).contiguous()
-        elif name.endswith("norm.weight") and ".linear_attn." not in name:
-            tensors[path] = value + 1.0
+            yield path, 0, value.transpose(1, 2).contiguous()
         else:
+            yield path, 0, value + 1.0 if shifted_norm(name) else value
+
+
+def mlx_tensors(source):
+    """Renames, shifts, transposes and quantises the tensors of a Hugging Face export: the tensors, and the modules that
+    do not have the usual number of bits."""
+    tensors, overrides = {}, {}
+    for path, bits, value in unstacked(source):
+        if not bits:
             tensors[path] = value
-    return tensors
+            continue
+        codes, scales, biases = quantise(value, bits)
+        tensors.update({f"{path}.weight": pack(codes, bits), f"{path}.scales": scales, f"{path}.biases": biases})
+        if bits != BITS:
+            overrides[path] = {"group_size": GROUP, "bits": bits}
+    return tensors, overrides
 
 
 def export_mlx(source, out):
     source, out = pathlib.Path(source), pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    tensors = mlx_tensors(load_file(source / "model.safetensors"))
+    tensors, overrides = mlx_tensors(load_file(source / "model.safetensors"))
     assert all(
         value.dtype in (torch.uint32, torch.bfloat16) or name.endswith("A_log") for name, value in tensors.items()
     )
     save_file(tensors, out / "model.safetensors", metadata={"format": "mlx"})
     config = json.loads((source / "config.json").read_text())
-    config["quantization"] = {"group_size": GROUP, "bits": BITS, "mode": "affine"}
+    config["quantization"] = {"group_size": GROUP, "bits": BITS, "mode": "affine", **overrides}
     config["quantization_config"] = config["quantization"]
     write_json(out / "config.json", dict(sorted(config.items())))
     for name in (*TOKENIZER_FILES, "generation_config.json"):

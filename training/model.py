@@ -1,4 +1,5 @@
-"""The target: a small Qwen3.5 text model (gated delta net layers and gated attention layers) in plain PyTorch.
+"""The target: a small Qwen3.5 text model (gated delta net layers and gated attention layers), dense or with routed
+experts, in plain PyTorch.
 
 Parameter names are those of Hugging Face's text-only class, so the state dict exports by renaming alone. The delta rule
 runs in chunks of 64 tokens, and the chunk states come from an associative scan, so a sequence needs no loop over time.
@@ -11,11 +12,20 @@ from dataclasses import asdict, dataclass
 
 import torch
 import torch.nn.functional as F
-from quantise import dequantise, quantise
+from quantise import BITS, GROUP, dequantise, quantise, unpack
 from safetensors.torch import load_file
 from torch import nn
 
 CHUNK = 64
+PREFILL_TOKENS = 2**19
+# Weight of the routers' load-balancing loss in training.
+BALANCE_WEIGHT = 0.01
+EXPERT_FIELDS = (
+    "num_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+)
 
 
 @dataclass
@@ -36,6 +46,10 @@ class TargetConfig:
     linear_value_head_dim: int = 64
     linear_conv_kernel_dim: int = 4
     rms_norm_eps: float = 1e-6
+    num_experts: int = 0
+    num_experts_per_tok: int = 0
+    moe_intermediate_size: int = 0
+    shared_expert_intermediate_size: int = 0
 
     @property
     def layer_types(self):
@@ -48,6 +62,13 @@ class TargetConfig:
         """config.json of the Hugging Face export; ids maps token texts to ids."""
         text = asdict(self)
         theta = text.pop("rope_theta")
+        kind = "qwen3_5_moe" if self.num_experts else "qwen3_5"
+        if self.num_experts:
+            del text["intermediate_size"]
+            text.update({"output_router_logits": False, "router_aux_loss_coef": BALANCE_WEIGHT})
+        else:
+            for name in EXPERT_FIELDS:
+                del text[name]
         text.update(
             {
                 "attention_bias": False,
@@ -61,7 +82,7 @@ class TargetConfig:
                 "layer_types": self.layer_types,
                 "mamba_ssm_dtype": "float32",
                 "max_position_embeddings": 262144,
-                "model_type": "qwen3_5_text",
+                "model_type": f"{kind}_text",
                 "rope_parameters": {
                     "mrope_interleaved": True,
                     "mrope_section": [4, 2, 2],
@@ -74,9 +95,9 @@ class TargetConfig:
             }
         )
         return {
-            "architectures": ["Qwen3_5ForConditionalGeneration"],
+            "architectures": [f"Qwen3_5{'Moe' if self.num_experts else ''}ForConditionalGeneration"],
             "dtype": "bfloat16",
-            "model_type": "qwen3_5",
+            "model_type": kind,
             "text_config": dict(sorted(text.items())),
             "tie_word_embeddings": True,
         }
@@ -298,14 +319,54 @@ class GatedAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, size):
         super().__init__()
-        self.gate_proj = Linear(c.hidden_size, c.intermediate_size)
-        self.up_proj = Linear(c.hidden_size, c.intermediate_size)
-        self.down_proj = Linear(c.intermediate_size, c.hidden_size, 0.02 / math.sqrt(2 * c.num_hidden_layers))
+        self.gate_proj = Linear(c.hidden_size, size)
+        self.up_proj = Linear(c.hidden_size, size)
+        self.down_proj = Linear(size, c.hidden_size, 0.02 / math.sqrt(2 * c.num_hidden_layers))
 
     def forward(self, x):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Experts(nn.Module):
+    """The stacked experts, gate rows before up rows."""
+
+    def __init__(self, c):
+        super().__init__()
+        count, size, hidden = c.num_experts, c.moe_intermediate_size, c.hidden_size
+        self.gate_up_proj = nn.Parameter(torch.randn(count, 2 * size, hidden) * 0.02)
+        self.down_proj = nn.Parameter(torch.randn(count, hidden, size) * 0.02 / math.sqrt(2 * c.num_hidden_layers))
+
+    def forward(self, x, weights):
+        """Every expert sees every token; weights [..., experts] are zero for those that were not chosen. For experts
+        this small, two large products are faster than gathering tokens."""
+        both = F.linear(x, self.gate_up_proj.flatten(0, 1)).unflatten(-1, self.gate_up_proj.shape[:2])
+        gate, up = both.chunk(2, -1)
+        inner = F.silu(gate) * up * weights[..., None].to(up.dtype)
+        return F.linear(inner.flatten(-2), self.down_proj.transpose(0, 1).flatten(1))
+
+
+class SparseFeedForward(nn.Module):
+    """Routed experts with renormalised weights, and a shared expert with a sigmoid gate."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.chosen = c.num_experts_per_tok
+        self.gate = Linear(c.hidden_size, c.num_experts)
+        self.experts = Experts(c)
+        self.shared_expert = FeedForward(c, c.shared_expert_intermediate_size)
+        self.shared_expert_gate = Linear(c.hidden_size, 1)
+
+    def forward(self, x):
+        """The output and the load-balancing loss (1 when the tokens are spread evenly)."""
+        shares = F.linear(x, self.gate.weight).float().softmax(-1)
+        top, chosen = shares.topk(self.chosen, -1)
+        weights = torch.zeros_like(shares).scatter(-1, chosen, top / top.sum(-1, keepdim=True))
+        used = (weights > 0).float().flatten(0, -2).mean(0) / self.chosen
+        balance = shares.shape[-1] * (used * shares.flatten(0, -2).mean(0)).sum()
+        shared = self.shared_expert_gate(x).sigmoid() * self.shared_expert(x)
+        return self.experts(x, weights) + shared, balance
 
 
 class Layer(nn.Module):
@@ -318,13 +379,16 @@ class Layer(nn.Module):
             self.self_attn = GatedAttention(c)
         else:
             self.linear_attn = GatedDeltaNet(c)
-        self.mlp = FeedForward(c)
+        self.mlp = SparseFeedForward(c) if c.num_experts else FeedForward(c, c.intermediate_size)
 
     def forward(self, h, rotary, state, start):
+        """The layer's output, and its load-balancing loss (None for a dense layer)."""
         x = self.input_layernorm(h)
         mixed = self.self_attn(x, rotary, state, start) if self.kind == "full_attention" else self.linear_attn(x, state)
         h = h + mixed
-        return h + self.mlp(self.post_attention_layernorm(h))
+        x = self.post_attention_layernorm(h)
+        y, balance = self.mlp(x) if isinstance(self.mlp, SparseFeedForward) else (self.mlp(x), None)
+        return h + y, balance
 
 
 class Target(nn.Module):
@@ -336,15 +400,18 @@ class Target(nn.Module):
         self.model.layers = nn.ModuleList(Layer(c, kind) for kind in c.layer_types)
         self.model.norm = Norm(c.hidden_size, c.rms_norm_eps)
 
-    def hidden(self, ids, taps=(), states=None, start=0):
-        """Final normed hidden states, and the concatenated outputs of the tapped layers (None without taps)."""
+    def hidden(self, ids, taps=(), states=None, start=0, balances=None):
+        """Final normed hidden states, and the concatenated outputs of the tapped layers (None without taps). The
+        layers' load-balancing losses are appended to balances, if that is a list."""
         c = self.config
         h = F.embedding(ids, self.model.embed_tokens.weight)
         dims = int(c.head_dim * c.partial_rotary_factor)
         cos, sin = rotary_table(dims, c.rope_theta, start + ids.shape[1], ids.device)
         kept = []
         for index, layer in enumerate(self.model.layers):
-            h = layer(h, (cos[start:], sin[start:]), None if states is None else states[index], start)
+            h, balance = layer(h, (cos[start:], sin[start:]), None if states is None else states[index], start)
+            if balances is not None:
+                balances.append(balance)
             if index in taps:
                 kept.append(h)
         return self.model.norm(h), torch.cat(kept, -1) if kept else None
@@ -375,13 +442,27 @@ class Target(nn.Module):
                 states.append({"conv": conv, "memory": memory})
         return states
 
+    def prefill(self, prompts, taps, states):
+        """The final hidden state of the last position and the taps of all; some sequences at a time, to save memory."""
+        last, features = [], []
+        for rows in torch.arange(len(prompts)).split(max(1, PREFILL_TOKENS // prompts.shape[1])):
+            rows = slice(int(rows[0]), int(rows[-1]) + 1)
+            part = [{name: value[rows] for name, value in state.items()} for state in states]
+            hidden, tapped = self.hidden(prompts[rows], taps, part)
+            for state, filled in zip(states, part, strict=True):
+                for name, value in filled.items():
+                    state[name][rows] = value
+            last.append(hidden[:, -1])
+            features.append(tapped)
+        return torch.cat(last), torch.cat(features) if taps else None
+
     @torch.no_grad()
     def greedy(self, prompts, count, taps=()):
         """Greedy continuation: prompts [B, P] -> ids [B, P + count], and the taps of all positions but the last."""
         batch, length = prompts.shape
         states = self.new_states(batch, length + count, prompts.device)
-        hidden, features = self.hidden(prompts, taps, states)
-        token = self.logits(hidden[:, -1]).argmax(-1)
+        last, features = self.prefill(prompts, taps, states)
+        token = self.logits(last).argmax(-1)
         tokens, tapped = [token], [features]
         for position in range(length, length + count - 1):
             hidden, features = self.hidden(token[:, None], taps, states, position)
@@ -403,28 +484,66 @@ def hf_tensors(target):
     return tensors
 
 
-def is_quantised(name, value):
-    """Matrices are quantised; norms, the convolution, A_log and dt_bias are not."""
-    return value.dim() == 2 and name.endswith(".weight")
+def quantised_bits(name, value):
+    """Bits of a tensor in the MLX export: 8 for routers and shared-expert gates, 4 for the other matrices and the
+    stacked experts, 0 for what stays as it is (norms, the convolution, A_log, dt_bias)."""
+    if name.endswith((".mlp.gate.weight", ".mlp.shared_expert_gate.weight")):
+        return 8
+    matrix = value.dim() == 2 and name.endswith(".weight")
+    return BITS if matrix or ".experts." in name else 0
 
 
-def load_target(folder, device, four_bit=False, config=None):
-    """Loads the Hugging Face export for inference: bfloat16 matrices, float32 vectors.
+def shifted_norm(name):
+    """Whether a norm's weight is stored as w by Hugging Face and as 1 + w by MLX."""
+    return name.endswith("norm.weight") and ".linear_attn." not in name
 
-    With four_bit the weights are those that the MLX export holds: matrices quantised and dequantised, 1 + w rounded to
-    bfloat16.
-    """
-    target = Target(config or load_config(folder))
+
+def mlx_state(folder):
+    """The tensors of an MLX folder under Hugging Face's names, dequantised to bfloat16; norms as w in float32."""
+    stored = load_file(pathlib.Path(folder) / "model.safetensors")
+    state = {}
+    for name, value in stored.items():
+        if name.endswith((".scales", ".biases")):
+            continue
+        module = name.removesuffix(".weight")
+        if value.dtype == torch.uint32:
+            scales, biases = stored[f"{module}.scales"], stored[f"{module}.biases"]
+            bits = 32 * value.shape[-1] // (scales.shape[-1] * GROUP)
+            value = dequantise(unpack(value, bits), scales, biases)
+        elif name.endswith("conv1d.weight"):
+            value = value.transpose(1, 2).contiguous()
+        elif shifted_norm(name):
+            value = value.float() - 1.0
+        state[name.removeprefix("language_model.")] = value
+    for name in [name for name in state if ".switch_mlp.gate_proj" in name]:
+        experts = name.removesuffix("switch_mlp.gate_proj.weight") + "experts."
+        up = state.pop(name.replace("gate_proj", "up_proj"))
+        state[experts + "gate_up_proj"] = torch.cat([state.pop(name), up], 1)
+        state[experts + "down_proj"] = state.pop(name.replace("gate_proj", "down_proj"))
+    return state
+
+
+def hf_state(folder, four_bit):
     state = {}
     for name, value in load_file(pathlib.Path(folder) / "model.safetensors").items():
-        if is_quantised(name, value):
-            state[name] = dequantise(*quantise(value)) if four_bit else value
-        else:
-            value = value if name.endswith("conv1d.weight") else value.float()
-            if four_bit and name.endswith("norm.weight") and ".linear_attn." not in name:
-                value = (1.0 + value).to(torch.bfloat16).float() - 1.0
-            state[name] = value
-    state = {"model." + name.removeprefix(PREFIX): value for name, value in state.items()}
+        bits = quantised_bits(name, value)
+        if bits and four_bit:
+            value = dequantise(*quantise(value, bits))
+        elif four_bit and shifted_norm(name):
+            value = (1.0 + value.float()).to(torch.bfloat16).float() - 1.0
+        state["model." + name.removeprefix(PREFIX)] = value
+    return state
+
+
+def load_target(folder, device, four_bit=False):
+    """Loads an export for inference: bfloat16 matrices, float32 vectors. The folder is an MLX one, or a Hugging Face
+    one, of which four_bit gives the weights that its MLX export holds."""
+    target = Target(load_config(folder))
+    is_mlx = "quantization" in json.loads((pathlib.Path(folder) / "config.json").read_text())
+    state = mlx_state(folder) if is_mlx else hf_state(folder, four_bit)
+    for name, value in state.items():
+        if value.dim() == 1:
+            state[name] = value.float()
     target.load_state_dict(state, assign=True)
     return target.to(device).eval().requires_grad_(False)
 

@@ -1,4 +1,4 @@
-"""MLX affine quantisation (4 bits, groups of 64), as the GPU kernels of MLX compute it."""
+"""MLX affine quantisation (groups of 64), as the GPU kernels of MLX compute it."""
 
 import contextlib
 
@@ -6,7 +6,6 @@ import torch
 
 BITS = 4
 GROUP = 64
-LEVELS = 2**BITS - 1
 
 
 def round_away(x):
@@ -14,12 +13,13 @@ def round_away(x):
     return torch.sign(x) * torch.floor(x.abs() + 0.5)
 
 
-def quantise(weight):
-    """Codes [out, in/64, 64], scales and biases [out, in/64] of a bfloat16 matrix."""
+def quantise(weight, bits=BITS):
+    """Codes [..., out, in/64, 64], scales and biases [..., out, in/64] of a bfloat16 matrix or a stack of them."""
+    levels = 2**bits - 1
     groups = weight.to(torch.bfloat16).float().unflatten(-1, (-1, GROUP))
     high = groups.amax(-1).clamp(min=0)
     low = groups.amin(-1)
-    step = ((high - low) / LEVELS).clamp(min=1e-7)
+    step = ((high - low) / levels).clamp(min=1e-7)
     low_side = low.abs() > high.abs()
     step = torch.where(low_side, step, -step)
     edge = torch.where(low_side, low, high)
@@ -27,7 +27,7 @@ def quantise(weight):
     usable = zero_code != 0
     scale = torch.where(usable, edge / torch.where(usable, zero_code, torch.ones_like(zero_code)), step)
     bias = torch.where(usable, edge, torch.zeros_like(edge))
-    codes = round_away((groups - bias[..., None]) / scale[..., None]).clamp(0, LEVELS)
+    codes = round_away((groups - bias[..., None]) / scale[..., None]).clamp(0, levels)
     return codes, scale.to(torch.bfloat16), bias.to(torch.bfloat16)
 
 
@@ -36,21 +36,29 @@ def dequantise(codes, scales, biases):
     return values.flatten(-2).to(torch.bfloat16)
 
 
-def pack(codes):
-    """32-bit words, eight codes each, the first code in the lowest bits."""
-    lanes = codes.flatten(-2).unflatten(-1, (-1, 8)).to(torch.int64)
-    shifts = torch.arange(0, 32, BITS, device=codes.device)
+def pack(codes, bits=BITS):
+    """32-bit words, the first code in the lowest bits."""
+    lanes = codes.flatten(-2).unflatten(-1, (-1, 32 // bits)).to(torch.int64)
+    shifts = torch.arange(0, 32, bits, device=codes.device)
     return (lanes << shifts).sum(-1).to(torch.uint32)
+
+
+def unpack(words, bits=BITS):
+    """The codes [..., groups, 64] of packed words."""
+    shifts = torch.arange(0, 32, bits, device=words.device)
+    lanes = (words.to(torch.int64)[..., None] >> shifts) & (2**bits - 1)
+    return lanes.flatten(-2).unflatten(-1, (-1, GROUP))
 
 
 @contextlib.contextmanager
 def quantised_weights(matrices):
-    """Replaces the matrices by their 4-bit copies for one forward and backward pass (straight-through gradients)."""
-    kept = [matrix.data for matrix in matrices]
-    for matrix in matrices:
-        matrix.data = dequantise(*quantise(matrix.data)).to(matrix.dtype)
+    """Replaces the matrices, given as pairs (parameter, bits), by their quantised copies for one forward and backward
+    pass (straight-through gradients)."""
+    kept = [matrix.data for matrix, _ in matrices]
+    for matrix, bits in matrices:
+        matrix.data = dequantise(*quantise(matrix.data, bits)).to(matrix.dtype)
     try:
         yield
     finally:
-        for matrix, data in zip(matrices, kept, strict=True):
+        for (matrix, _), data in zip(matrices, kept, strict=True):
             matrix.data = data

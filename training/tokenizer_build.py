@@ -138,7 +138,7 @@ def main():
     train = read(arguments.work / "train.jsonl")
     tokenizer = build_tokenizer(train)
     arguments.tokenizer.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(arguments.tokenizer / "tokenizer.json"))
+    tokenizer.save(str(arguments.tokenizer / "tokenizer.json"), pretty=False)
     config = json.dumps(tokenizer_config(tokenizer), indent=2)
     (arguments.tokenizer / "tokenizer_config.json").write_text(config + "\n")
 

@@ -1,6 +1,7 @@
 """Train the target and export it as a Hugging Face BF16 folder.
 
-The last part of the run trains every second step through the 4-bit copy of the weights, so that both exports are good.
+The last part of the run trains every second step through the quantised copy of the weights, so that both exports are
+good. Routed experts add their load-balancing loss.
 """
 
 import argparse
@@ -18,7 +19,18 @@ from evaluate import losses
 from export import export_target
 from quantise import quantised_weights
 
-from model import Target, load_target
+from model import BALANCE_WEIGHT, Target, TargetConfig, load_target, quantised_bits
+
+SHAPES = {
+    "mini-dense": {},
+    "mini-moe": {
+        "hidden_size": 192,
+        "num_experts": 16,
+        "num_experts_per_tok": 4,
+        "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 64,
+    },
+}
 
 # (sequences, length): most batches are short; some reach past the longest prompt of the demonstrations.
 SHORT, LONG = (32, 1024), (4, 8448)
@@ -30,8 +42,10 @@ def batch_shape(step):
 
 
 def optimiser_for(model, rate):
-    decayed = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed_tokens" not in n]
-    plain = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed_tokens" in n]
+    decayed, plain = [], []
+    for name, parameter in model.named_parameters():
+        matrix = quantised_bits(name, parameter) and "embed_tokens" not in name
+        (decayed if matrix else plain).append(parameter)
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=torch.cuda.is_available())
 
@@ -46,9 +60,11 @@ def language_loss(hidden, embedding, labels):
 
 
 def compile_layers(model):
-    """Compiles the two layer kinds and the loss; layers of a kind share their code for each batch shape."""
+    """Compiles the two layer kinds and the loss; layers of a kind share their code for each batch shape. What does not
+    compile runs as it is."""
     global language_loss
     torch._dynamo.config.cache_size_limit = 64
+    torch._dynamo.config.suppress_errors = True
     for layer in model.model.layers:
         layer.forward = torch.compile(layer.forward, dynamic=False)
     language_loss = torch.compile(language_loss, dynamic=False)
@@ -59,6 +75,8 @@ def main():
     parser.add_argument("data", type=pathlib.Path)
     parser.add_argument("tokenizer", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path, help="folder of the BF16 export")
+    parser.add_argument("--shape", choices=SHAPES, default="mini-dense")
+    parser.add_argument("--seed", type=int, default=1, help="of the weights; the windows and the coin use the next two")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument(
         "--limit", type=float, default=1e9, help="seconds after which the run ends; the schedule follows"
@@ -69,16 +87,17 @@ def main():
     parser.add_argument("--compile", action="store_true", help="compile the layers and the loss with torch.compile")
     arguments = parser.parse_args()
     device = arguments.device
-    torch.manual_seed(1)
+    torch.manual_seed(arguments.seed)
     torch.backends.cuda.matmul.allow_tf32 = True
-    windows = Windows(arguments.data, device, seed=2)
+    windows = Windows(arguments.data, device, seed=arguments.seed + 1)
     validation = Validation(arguments.data, device)
-    model = Target().to(device)
-    matrices = [p for p in model.parameters() if p.dim() == 2]
+    model = Target(TargetConfig(**SHAPES[arguments.shape])).to(device)
+    sizes = {name: quantised_bits(name, parameter) for name, parameter in model.named_parameters()}
+    matrices = [(parameter, sizes[name]) for name, parameter in model.named_parameters() if sizes[name]]
     optimiser = optimiser_for(model, arguments.rate)
     if arguments.compile:
         compile_layers(model)
-    coin = random.Random(3)
+    coin = random.Random(arguments.seed + 2)
     started, tokens, log, smooth = time.monotonic(), 0, [], None
     step, progress = 0, 0.0
     while progress < 1.0:
@@ -91,9 +110,11 @@ def main():
         optimiser.zero_grad(set_to_none=True)
         with quantised_weights(matrices) if quantised else contextlib.nullcontext():
             with torch.autocast(device, torch.bfloat16):
-                hidden, _ = model.hidden(ids[:, :-1])
+                balances = []
+                hidden, _ = model.hidden(ids[:, :-1], balances=balances)
                 loss = language_loss(hidden, model.model.embed_tokens.weight, ids[:, 1:])
-            loss.backward()
+            balance = sum(part for part in balances if part is not None) / len(balances)
+            (loss + BALANCE_WEIGHT * balance).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         tokens += ids[:, 1:].numel()
@@ -103,7 +124,8 @@ def main():
             seconds = time.monotonic() - started
             log.append({"step": step, "seconds": round(seconds, 1), "tokens": tokens, "loss": round(value, 4)})
             print(
-                f"step {step} {seconds:.0f} s {tokens / 1e6:.1f} M tokens, loss {smooth:.3f}, rate {rate:.2e}",
+                f"step {step} {seconds:.0f} s {tokens / 1e6:.1f} M tokens, loss {smooth:.3f}, rate {rate:.2e}, "
+                f"balance {torch.as_tensor(balance).detach().item():.3f}",
                 flush=True,
             )
             if not math.isfinite(value):
@@ -119,6 +141,7 @@ def main():
         "tokens": tokens,
         "seconds": round(seconds, 1),
         "rate": arguments.rate,
+        "seed": arguments.seed,
         "torch": torch.__version__,
     }
     report["parameters"] = sum(p.numel() for p in model.parameters())

@@ -15,7 +15,9 @@ std::string_view forward_phase_name(ForwardPhase phase) { return kForwardPhaseNa
 ObservedAcceptance observed_acceptance(const StepRecord& step) {
     if (step.verified == 0) return {};
     if (step.retained < step.accepted + 1) return {std::min(step.accepted, step.retained), false, true};
-    return {step.accepted, step.accepted < step.verified, true};
+    // Only the target's own choice ends a sequence; anything else that cut it leaves the true length open.
+    const bool open = step.accepted_cut != CutReason::none && step.accepted_cut != CutReason::mismatch;
+    return {step.accepted, step.accepted < step.verified && !open, true};
 }
 
 }  // namespace draftprobe

@@ -329,7 +329,8 @@ struct StepTensors {
 };
 
 // What one lane-cycle says about the true acceptance length: it ended after `length` matches (`rejected`), or it is
-// only known to be at least `length` (censored: all verified proposals matched, or the sequence was cut first). Nothing
+// only known to be at least `length` (censored: all verified proposals matched, or the sequence was cut by anything but
+// the target's choice). Nothing
 // was at risk when no proposal was verified; then length is 0 and `at_risk` is false.
 struct ObservedAcceptance {
     std::int64_t length = 0;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zstd.h>
 
 #include <cstdlib>
@@ -309,6 +310,25 @@ TEST_F(CaptureFiles, MissingFilesAreNamed) {
     EXPECT_EQ(read_all(directory_ / "nowhere").code(), StatusCode::not_found);
 }
 
+// Nothing waits for the other end of a FIFO, and a directory in the place of a file is damage, not bad luck.
+TEST_F(CaptureFiles, FilesThatAreNotFilesAreCorrupt) {
+    for (std::string_view name : {kSumsFileName, kCaptureFileName, kStepsFileName, kTensorsFileName}) {
+        for (const bool fifo : {true, false}) {
+            const fs::path path = write(fixture::make_arm(Arm::fresh), std::string(name) + (fifo ? "f" : "d"));
+            fs::remove(path / name);
+            if (fifo) {
+                ASSERT_EQ(::mkfifo((path / name).c_str(), 0600), 0);
+            } else {
+                fs::create_directory(path / name);
+            }
+            const Status status = read_all(path);
+            EXPECT_EQ(status.code(), StatusCode::corrupt) << name << ": " << status.message();
+            EXPECT_THAT(status.message(), HasSubstr(fifo ? "found a FIFO" : "found a directory"));
+            EXPECT_THAT(status.message(), HasSubstr(std::string(name)));
+        }
+    }
+}
+
 TEST_F(CaptureFiles, SumsMustNameExactlyTheFiles) {
     const fs::path path = write(fixture::make_arm(Arm::fresh));
     const std::string sums = read_file(path / kSumsFileName);
@@ -545,6 +565,43 @@ TEST(ContextHash, CoversLengthIdsAndAnchor) {
     // 256 and 0x100 must not meet: ids are fixed-width.
     EXPECT_NE(context_hash(tokenizer, std::vector<TokenId>{1, 256}, 4),
               context_hash(tokenizer, std::vector<TokenId>{257, 0}, 4));
+}
+
+// Both arms may carry the same wrong count, so a comparison alone would not see it.
+TEST(StepText, AcceptedFollowsFromProposalsAndChoices) {
+    CaptureHeader header = fixture::make_arm(Arm::fresh).header;
+    header.candidates = fixture::kCandidates;
+    const StepRecord healthy = fixture::make_arm(Arm::fresh).steps[3];
+    ASSERT_EQ(healthy.accepted, 5);
+    for (const char* source : {"selector", "scripted", "sampled"}) {
+        StepRecord step = healthy;
+        step.proposal_source = source;
+        EXPECT_TRUE(validate_step(step, header).ok());
+        for (const std::int64_t wrong : {0, 4, 6}) {
+            fixture::set_accepted(step, wrong);
+            const Status status = validate_step(step, header);
+            EXPECT_EQ(status.code(), StatusCode::corrupt) << wrong;
+            EXPECT_THAT(status.message(), HasSubstr("expected 5, the leading proposals"));
+        }
+    }
+    // Cut by something else than a choice, it may be less and never more.
+    StepRecord step = healthy;
+    fixture::set_accepted(step, 4);
+    step.accepted_cut = CutReason::limit;
+    step.censored = true;
+    EXPECT_TRUE(validate_step(step, header).ok()) << validate_step(step, header).message();
+    fixture::set_accepted(step, 6);
+    step.accepted_cut = CutReason::error;
+    step.censored = true;
+    EXPECT_THAT(validate_step(step, header).message(), HasSubstr("at most 5"));
+}
+
+TEST(ObservedAcceptance, OnlyTheTargetsChoiceEndsASequence) {
+    StepRecord step = fixture::make_arm(Arm::fresh).steps[3];
+    EXPECT_TRUE(observed_acceptance(step).rejected);
+    step.accepted_cut = CutReason::error;
+    EXPECT_FALSE(observed_acceptance(step).rejected);
+    EXPECT_EQ(observed_acceptance(step).length, 5);
 }
 
 TEST(ObservedAcceptance, CensorsWhatWasCutOrFullyMatched) {

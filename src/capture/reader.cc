@@ -61,6 +61,21 @@ Status check_digest(const fs::path& file, std::string_view found, std::string_vi
                                file.string(), found, expected, kSumsFileName));
 }
 
+// Opening a FIFO would wait for ever, and a directory has no bytes: neither is a file of a capture.
+Status check_regular(const fs::path& file) {
+    std::error_code error;
+    const fs::file_status found = fs::status(file, error);
+    if (!fs::exists(found)) {
+        return corrupt(
+            fmt::format("{}: no such file, expected it in a complete capture; copy the capture again", file.string()));
+    }
+    if (fs::is_regular_file(found)) return {};
+    return corrupt(fmt::format("{}: found {}, expected a regular file; copy the capture again", file.string(),
+                               fs::is_directory(found) ? "a directory"
+                               : fs::is_fifo(found)    ? "a FIFO"
+                                                       : "a device or socket"));
+}
+
 // Which files the level demands is exactly what the list must name.
 Status check_file_set(const Sums& sums, int level, const std::string& subject) {
     const bool plain = sums.contains(kStepsFileName);
@@ -127,6 +142,7 @@ Result<CaptureReader> CaptureReader::open(const fs::path& path) {
         return corrupt(fmt::format("{}: no {}, expected a complete capture; the recording may have been interrupted",
                                    path.string(), kSumsFileName));
     }
+    DP_RETURN_IF_ERROR(check_regular(sums_path));
     DP_ASSIGN_OR_RETURN(const std::string sums_text, read_text_file(sums_path, kMaxSumsBytes));
     DP_ASSIGN_OR_RETURN(const Sums sums, parse_sums(sums_text, sums_path.string()));
     state->digest = sha256_hex(sums_text);
@@ -136,8 +152,8 @@ Result<CaptureReader> CaptureReader::open(const fs::path& path) {
         return corrupt(fmt::format("{}: does not list {}", sums_path.string(), kCaptureFileName));
     }
     const fs::path header_path = path / kCaptureFileName;
+    DP_RETURN_IF_ERROR(check_regular(header_path));
     Result<std::string> text = read_text_file(header_path, kMaxHeaderBytes);
-    if (!text.ok() && text.status().code() == StatusCode::not_found) return corrupt(text.status().message());
     if (!text.ok()) return text.status();
     // The version is looked at first: a capture of another version may rightly have other files.
     Result<CaptureHeader> header = parse_capture_header(*text, header_path.string());
@@ -149,8 +165,8 @@ Result<CaptureReader> CaptureReader::open(const fs::path& path) {
 
     for (const auto& [name, expected] : sums) {
         if (name == kCaptureFileName) continue;
+        DP_RETURN_IF_ERROR(check_regular(path / name));
         Result<std::string> found = sha256_file(path / name);
-        if (!found.ok() && found.status().code() == StatusCode::not_found) return corrupt(found.status().message());
         if (!found.ok()) return found.status();
         DP_RETURN_IF_ERROR(check_digest(path / name, *found, expected));
         if (name != kTensorsFileName) state->steps_path = path / name;

@@ -228,6 +228,15 @@ inline void set_accepted(StepRecord& s, std::int64_t accepted, const Options& o 
     s.next_anchor = token_at(s.length + s.retained, o.seed);
 }
 
+// The draft proposes the target's own choice `accepted` times and then another id.
+inline void set_matches(StepRecord& s, std::int64_t accepted, const Options& o = {}) {
+    for (std::int64_t i = 0; i < s.drafted; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        s.proposals[at] = token_at(s.length + 1 + i, o.seed) + (i == accepted ? 1 : 0);
+    }
+    set_accepted(s, accepted, o);
+}
+
 inline void set_verified(StepRecord& s, std::int64_t verified) {
     s.verified = verified;
     s.verified_cut = verified < s.offered ? CutReason::budget : CutReason::none;
@@ -238,6 +247,102 @@ inline void set_verified(StepRecord& s, std::int64_t verified) {
     s.target_margins.resize(rows);
     s.target_hidden_digests.resize(rows);
     set_accepted(s, std::min(s.accepted, verified));
+}
+
+inline LedgerEvent* find_event(ArmData& data, std::string_view name) {
+    for (LedgerEvent& e : data.header.ledger) {
+        if (e.event == name) return &e;
+    }
+    return nullptr;
+}
+
+inline LedgerComponent* find_part(ArmData& data, std::string_view event_name, std::string_view name) {
+    LedgerEvent* e = find_event(data, event_name);
+    if (e == nullptr) return nullptr;
+    for (LedgerComponent& c : e->components) {
+        if (c.component == name) return &c;
+    }
+    return nullptr;
+}
+
+// The draft read other context rows at this step: everything that follows from them differs, from proposal `at` on.
+inline void disturb_draft(ArmData& data, std::size_t index, std::int64_t at, const Options& o = {}) {
+    StepRecord& s = data.steps[index];
+    s.draft_context.digest = digest_of("disturbed " + s.draft_context.digest);
+    for (auto& digest : s.draft_hidden_digests) digest ^= 1;
+    for (auto& value : data.draft_hidden[index]) value ^= 1;
+    for (std::size_t i = static_cast<std::size_t>(at); i < s.proposals.size(); ++i) s.proposals[i] += 500;
+    if (s.accepted > at) set_accepted(s, at, o);
+}
+
+inline void keep_steps(ArmData& data, std::size_t count) {
+    data.steps.resize(count);
+    data.draft_hidden.resize(count);
+    data.target_hidden.resize(count);
+}
+
+// Nobody wrote the draft's rows [first, last) in the restored arm, which claims them all the same.
+inline void leave_unwritten(ArmData& data, Position first, Position last) {
+    for (std::string_view event_name : {"restore", "prefill"}) {
+        LedgerEvent& e = *find_event(data, event_name);
+        for (Position p = first; p < std::min(last, e.position); ++p) {
+            e.row_digests[static_cast<std::size_t>(p - e.row_first)] = 0xdead;
+        }
+        for (std::string_view name : {kDraftContext, kDraftRing}) {
+            LedgerComponent& c = *find_part(data, event_name, name);
+            c.rows_written = c.rows_claimed - (std::min(last, e.position) - first);
+            c.sources = {{first, last, RowSource::none}};
+            if (last < e.position) c.sources.push_back({last, e.position, RowSource::computed});
+            c.digest = digest_of("poison");
+        }
+    }
+    for (ComponentRows& rows : data.header.totals.rows) {
+        if (rows.component == kDraftContext) rows = {rows.request, rows.component, rows.computed, 0, 0, last - first};
+    }
+    for (StepRecord& s : data.steps) {
+        const Position oldest = s.draft_context.first_position;
+        const std::int64_t missing = std::max<Position>(0, last - std::max(first, oldest));
+        s.draft_context.rows_valid = s.draft_context.rows_claimed - missing;
+        s.draft_context.provenance = {{first, last, RowSource::none}, {last, s.length, RowSource::computed}};
+        s.exposure.none = s.exposure.total;
+        s.exposure.restored = 0;
+    }
+}
+
+// The restored arm declares that its draft sees nothing below the boundary.
+inline void mask(ArmData& data, const Options& o = {}) {
+    data.header.treatment.restore_draft = "masked";
+    for (LedgerEvent& e : data.header.ledger) {
+        if (e.event == "materialise") continue;
+        if (e.event == "snapshot") {
+            std::erase_if(e.components, [](const LedgerComponent& c) {
+                return c.component == kDraftContext || c.component == kDraftRing;
+            });
+            e.row_digests.clear();
+            e.row_first = 0;
+            continue;
+        }
+        for (std::string_view name : {kDraftContext, kDraftRing}) {
+            LedgerComponent& c = *find_part(data, e.event, name);
+            c.first = c.base = o.boundary;
+            c.rows_claimed = c.rows_written = e.position - o.boundary;
+            c.sources.clear();
+            if (e.position > o.boundary) c.sources.push_back({o.boundary, e.position, RowSource::computed});
+            c.digest = digest_of(fmt::format("masked {} {}", name, e.position));
+        }
+        e.row_first = o.boundary;
+        e.row_digests = row_digests(o.boundary, e.position);
+    }
+    for (ComponentRows& rows : data.header.totals.rows) {
+        if (rows.component == kDraftContext) rows.restored = 0;
+    }
+    for (StepRecord& s : data.steps) {
+        s.draft_context.first_position = std::max(s.draft_context.first_position, o.boundary);
+        s.draft_context.rows_claimed = s.draft_context.rows_valid = s.length - s.draft_context.first_position;
+        s.draft_context.provenance = {{s.draft_context.first_position, s.length, RowSource::computed}};
+        s.exposure.none = s.exposure.total;
+        s.exposure.restored = 0;
+    }
 }
 
 inline Result<std::string> write_arm(const std::filesystem::path& path, const ArmData& data, bool force = false) {

@@ -253,6 +253,21 @@ Status validate_arrays(const StepRecord& s, const CaptureHeader& h) {
     return {};
 }
 
+// `accepted` is a derived number: the leading proposals that the target chose too, whether it chose greedily or by a
+// draw. A count that the record itself contradicts is no evidence, even when both arms carry the same one.
+Status validate_acceptance(const StepRecord& s) {
+    std::int64_t matches = 0;
+    for (; matches < s.verified; ++matches) {
+        const auto at = static_cast<std::size_t>(matches);
+        if (s.proposals[at] != s.target_choices[at]) break;
+    }
+    const bool cut_by_choice = s.accepted_cut == CutReason::none || s.accepted_cut == CutReason::mismatch;
+    if (cut_by_choice ? s.accepted == matches : s.accepted <= matches) return {};
+    return broken("accepted", s.accepted,
+                  fmt::format("{}{}, the leading proposals that the target's choices match",
+                              cut_by_choice ? "" : "at most ", matches));
+}
+
 }  // namespace
 
 std::string file_set_digest(std::vector<std::string> lines) {
@@ -340,6 +355,7 @@ Status validate_step(const StepRecord& s, const CaptureHeader& h) {
     DP_RETURN_IF_ERROR(validate_ranges("draft_context.provenance", s.draft_context.provenance));
     DP_RETURN_IF_ERROR(validate_counts(s, h));
     DP_RETURN_IF_ERROR(validate_arrays(s, h));
+    DP_RETURN_IF_ERROR(validate_acceptance(s));
     if (s.width_margin && std::isnan(*s.width_margin)) return broken("margins.width", "NaN", "a number");
     for (const StateDigest& digest : s.state_digests) {
         if (digest.component.empty() || !is_hex64_digits(digest.digest)) {

@@ -67,6 +67,11 @@ Status load_engine(const Arguments& arguments, Console& console, ArmPlan& plan) 
     DP_ASSIGN_OR_RETURN(plan.settings.sampling, sampling_settings(arguments));
     DP_ASSIGN_OR_RETURN(const BudgetChoice budget,
                         budget_choice(arguments, static_cast<std::size_t>(plan.assembly.models.draft->config().block)));
+    if (budget.kind == budget::BudgetKind::adaptive) {
+        console.warning(
+            "--budget adaptive learns from measured times: the captures are marked timing-confounded, and a comparison "
+            "refuses them unless that is its declared treatment; a seed file (budget calibrate) is comparable");
+    }
     plan.settings.budget = budget.kind;
     plan.settings.seed = budget.seed;
     plan.settings.level = static_cast<int>(*arguments.number("level"));

@@ -9,6 +9,7 @@
 #include "cli/probe_output.h"
 #include "cli/probe_study.h"
 #include "compare/compare.h"
+#include "probe/arm_parts.h"
 #include "study/factors.h"
 
 namespace draftprobe::cli {
@@ -41,7 +42,9 @@ Status run_one(ArmPlan& plan, Arm arm, const fs::path& path, Console& console) {
     plan.settings.progress = [&console, arm](std::string_view phase, std::size_t done, std::size_t total) {
         console.progress(arm_name(arm), phase, done, total);
     };
-    return probe::run_arm(plan.assembly, plan.request, plan.settings, arm, path, false).status();
+    probe::ProbeSettings settings = plan.settings;
+    settings.treatment.faults = probe::faults_of(plan.settings.treatment, arm);
+    return probe::run_arm(plan.assembly, plan.request, settings, arm, path, false).status();
 }
 
 Result<Outcome> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, bool lockstep,

@@ -67,7 +67,9 @@ void add_step(const StepRecord& step, ArmAcceptance& arm) {
     arm.verified += step.verified;
     arm.accepted += step.accepted;
     arm.retained += step.retained;
-    arm.emitted += step.emitted;
+    // A forced step's tokens are the control's: how many there were says nothing about this arm's output.
+    arm.forced_cycles += step.forced;
+    if (!step.forced) arm.emitted += step.emitted;
 }
 
 void add_pair(const StepRecord& control, const StepRecord& treated, PairedAcceptance& paired) {

@@ -69,6 +69,15 @@ std::string contamination(const CaptureHeader& h, std::string_view which) {
         return fmt::format("the {} arm is not {}: {} holds {} restored, {} carried and {} unwritten rows", which,
                            arm_name(h.arm), rows.component, rows.restored, rows.carried, rows.none);
     }
+    for (const LedgerEvent& event : h.ledger) {
+        for (const LedgerComponent& c : event.components) {
+            for (const SourceRange& range : c.sources) {
+                if (range.source == RowSource::computed) continue;
+                return fmt::format("the {} arm is not {}: {} at '{}' says [{}, {}) is {}", which, arm_name(h.arm),
+                                   c.component, event.event, range.first, range.last, row_source_name(range.source));
+            }
+        }
+    }
     for (const CapturedRequest& r : h.requests) {
         // The last prompt token may be the anchor, which the prefill does not consume.
         const Coverage found = coverage(h, r.key, true, 0, std::max<Position>(0, r.prompt_length - 1));
@@ -164,7 +173,9 @@ bool same_schedule(const CaptureHeader& a, const CaptureHeader& b) {
 
 // Settings that decide which bits come out of the arithmetic.
 bool is_arithmetic_setting(std::string_view full) {
-    for (std::string_view other : {"settings.budget", "settings.lanes", "settings.cycles", "settings.sampling"}) {
+    constexpr std::string_view kOthers[] = {"settings.budget", "settings.lanes", "settings.cycles", "settings.sampling",
+                                            kWidthSetting};
+    for (std::string_view other : kOthers) {
         if (full == other) return false;
     }
     // Another draft is another function, not the same one in another format.
@@ -172,6 +183,10 @@ bool is_arithmetic_setting(std::string_view full) {
 }
 
 }  // namespace
+
+bool is_width_declared(const std::vector<std::string>& declared) {
+    return std::find(declared.begin(), declared.end(), kWidthSetting) != declared.end();
+}
 
 bool is_computing_arm(const CaptureHeader& header) { return header.arm != Arm::restored; }
 
@@ -223,6 +238,7 @@ std::string recorded_cause(const CaptureHeader& control, const CaptureHeader& tr
     }
     const std::string_view numerics = setting_value(control, "numerics");
     if (!is_canonical(numerics) && !same_schedule(control, treated)) return "forward calls cut differently";
+    if (!is_canonical(numerics) && is_width_declared(declared)) return "verify calls of another width";
     return {};
 }
 

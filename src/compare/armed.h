@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "capture/capture.h"
 #include "compare/comparison.h"
@@ -18,6 +20,10 @@ struct ArmCheck {
 
 // Reads headers only: totals, schedule, ledger.
 ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated);
+
+// The setting that fixes how many rows are verified. Declared as the treatment, it makes widths no finding.
+inline constexpr std::string_view kWidthSetting = "settings.verify_width";
+bool is_width_declared(const std::vector<std::string>& declared);
 
 // An arm that computes everything itself.
 bool is_computing_arm(const CaptureHeader& header);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "compare/acceptance.h"
 #include "compare/armed.h"
@@ -29,11 +31,30 @@ CaptureSummary summarise(const CaptureReader& reader) {
     summary.numerics = setting_value(h, "numerics");
     summary.budget = setting_value(h, "budget");
     summary.faults = h.treatment.faults;
+    summary.requests = static_cast<std::int64_t>(h.requests.size());
     summary.digest = reader.digest();
+    summary.target = h.identity.target.digest;
+    summary.draft = h.identity.draft.digest;
     summary.prompt_length = h.requests.front().prompt_length;
     summary.boundary = h.requests.front().boundary;
     summary.window = h.requests.front().window;
     return summary;
+}
+
+// Written rows inside the draft's window: by provenance where it is recorded, and never more than the step counts.
+std::int64_t rows_in_window(const StepRecord& s, Position window) {
+    const DraftContextUse& use = s.draft_context;
+    const Position oldest = window == 0 ? 0 : std::max<Position>(0, s.length - window + 1);
+    const std::int64_t counted = std::min<std::int64_t>(use.rows_valid, s.length - oldest);
+    if (use.provenance.empty()) return counted;
+    const Position first = std::max(oldest, use.first_position);
+    const Position last = std::min(s.length, use.first_position + use.rows_claimed);
+    std::int64_t written = 0;
+    for (const SourceRange& range : use.provenance) {
+        if (range.source == RowSource::none) continue;
+        written += std::max<Position>(0, std::min(range.last, last) - std::max(range.first, first));
+    }
+    return std::min(counted, written);
 }
 
 class PairSink : public StepSink {
@@ -44,6 +65,7 @@ public:
         options_.hidden = result.level == 3 ? control.hidden : 0;
         options_.candidates = control.candidates;
         options_.near_tie = result.near_tie;
+        options_.width_declared = is_width_declared(result.declared);
         const std::string& form = treated.treatment.restore_draft;
         options_.masked_by_declaration = treated.arm == Arm::restored && (form == "masked" || form == "none");
     }
@@ -58,6 +80,15 @@ public:
                 fmt::format("at cycle {} the {} arm's draft sees {} restored, {} carried and {} unwritten rows",
                             step.cycle, treated ? "treated" : "control", seen.restored, seen.carried, seen.none);
         }
+        if (is_computing_arm(header) && contaminated_.empty()) check_provenance(treated, step);
+        std::map<std::string, ArmStop>& stops = stops_[treated ? 1 : 0];
+        if (has_error(step)) {
+            const bool draft = step.drafted_cut == CutReason::error || step.offered_cut == CutReason::error;
+            stops[step.request] = {std::string(stage_name(draft ? Stage::draft : Stage::verify)), step.cycle,
+                                   step.lane};
+        } else if (!stops.empty()) {
+            stops.erase(step.request);  // it went on
+        }
         if (treated && !exposed_requests_.contains(step.request)) {
             exposed_requests_.emplace(step.request, seen.total);
             result_.armed.draft_exposure = std::max(result_.armed.draft_exposure.value_or(0), seen.total);
@@ -68,9 +99,18 @@ public:
     Status on_pair(const HeldStep& control, const HeldStep& treated) override {
         const PairOutcome pair = compare_pair(control, treated, options_, findings, result_.draft_drift,
                                               result_.target_drift, result_.flips);
-        result_.pairs.differing += pair.different;
+        result_.pairs.forced += control.step.forced || treated.step.forced;
+        if (pair.different) {
+            ++result_.pairs.differing;
+            result_.pairs.last_differing = control.step.cycle;
+            result_.pairs.same_after = 0;
+        } else {
+            ++result_.pairs.same_after;
+        }
+        note_window(control.step, treated.step);
         result_.proposals_changed |= pair.proposals;
-        result_.width_changed |= pair.width;
+        result_.width_changed |=
+            pair.width && !(options_.width_declared && control.step.drafted == treated.step.drafted);
         result_.acceptance_changed |= pair.acceptance;
         result_.output_changed |= pair.output;
         hard |= pair.hard;
@@ -107,11 +147,31 @@ public:
         if (first_of_request) {
             ++result_.flips.total;
             findings.offer(Stage::prefill, component_rank(kAnchor) * 8, kAnchor, std::nullopt, treated.lane,
-                           [] { return std::string("the first token after the prompt differs"); });
+                           Weight::real, [] { return std::string("the first token after the prompt differs"); });
         } else {
-            findings.offer(Stage::commit, 0, "output", control.cycle, treated.lane,
+            findings.offer(Stage::commit, 0, "output", control.cycle, treated.lane, Weight::explainable,
                            [&] { return fmt::format("other tokens were committed before length {}", control.length); });
         }
+    }
+
+    // An error that only the treated arm met is the strongest difference there is.
+    void report_stops(const std::string& unwritten) {
+        if (!stops_[0].empty()) result_.control_stop = stops_[0].begin()->second;
+        if (stops_[1].empty()) return;
+        const ArmStop& stop = stops_[1].begin()->second;
+        result_.treated_stop = stop;
+        if (result_.control_stop) return;
+        hard = true;
+        result_.output_changed = true;
+        const bool draft = stop.stage == stage_name(Stage::draft);
+        findings.offer(draft ? Stage::draft : Stage::verify, kBeforeAll,
+                       !unwritten.empty() ? unwritten
+                       : draft            ? "draft_hidden"
+                                          : "target_hidden",
+                       stop.cycle, stop.lane, Weight::real, [&] {
+                           return fmt::format("the treated arm stopped with an error, the control went on{}",
+                                              unwritten.empty() ? "" : "; the component claims rows that nobody wrote");
+                       });
     }
 
     void finish(bool full_budget) {
@@ -144,10 +204,35 @@ public:
     bool hard = false;
 
 private:
+    static constexpr int kBeforeAll = -1;
+
+    void check_provenance(bool treated, const StepRecord& step) {
+        for (const SourceRange& range : step.draft_context.provenance) {
+            if (range.source == RowSource::computed) continue;
+            contaminated_ =
+                fmt::format("at cycle {} the {} arm's draft reads rows [{}, {}) that are {}, not computed", step.cycle,
+                            treated ? "treated" : "control", range.first, range.last, row_source_name(range.source));
+            return;
+        }
+    }
+
+    void note_window(const StepRecord& control, const StepRecord& treated) {
+        if (result_.window_fill || !windowed_requests_.insert(control.request).second) return;
+        Position window = 0;
+        for (const CapturedRequest& r : treated_.requests) {
+            if (r.key == control.request) window = r.window;
+        }
+        const WindowFill fill{rows_in_window(treated, window), rows_in_window(control, window),
+                              window == 0 ? treated.length : std::min(window, treated.length), control.cycle};
+        if (fill.rows < fill.control) result_.window_fill = fill;
+    }
+
     const CaptureHeader& control_;
     const CaptureHeader& treated_;
     Comparison& result_;
     PairOptions options_;
+    std::map<std::string, ArmStop> stops_[2];  // by request, while its last step has an error
+    std::set<std::string> windowed_requests_;
     SurvivalCounter control_survival_;
     SurvivalCounter treated_survival_;
     PromptEffects prompts_;
@@ -209,13 +294,36 @@ std::string first_words(const Comparison& c) {
     return fmt::format("first at stage '{}', component '{}': {}", c.first->stage, c.first->component, c.first->detail);
 }
 
+// What the reader needs beside the first difference to know how far it reaches.
+std::string reach_words(const Comparison& c) {
+    std::string text;
+    if (c.window_fill) {
+        text += fmt::format("; window filled {} of {} at cycle {} (the control {})", c.window_fill->rows,
+                            c.window_fill->window, c.window_fill->cycle, c.window_fill->control);
+    }
+    if (c.treated_stop) {
+        text += fmt::format("; the treated arm stopped with an error at cycle {}, stage '{}'", c.treated_stop->cycle,
+                            c.treated_stop->stage);
+    }
+    if (c.pairs.differing > 0 && c.pairs.same_after > 0) {
+        text +=
+            fmt::format("; {} of {} matched lane-cycles differ, the last at cycle {}: the {} behind it are the same",
+                        c.pairs.differing, c.pairs.matched, *c.pairs.last_differing, c.pairs.same_after);
+    }
+    return text;
+}
+
 // Everything is measured; what does it mean?
-void conclude(Comparison& c, bool hard, std::int64_t differences) {
+void conclude(Comparison& c, bool hard, std::int64_t differences, const std::optional<FirstDifference>& drifted) {
     const bool undecided_flips = c.flips.near_ties < c.flips.total;
     if (differences == 0) {
         c.verdict = Verdict::same;
         c.why = fmt::format("{} matched lane-cycles{} at level {}", c.pairs.matched,
                             c.level < 2 ? " have equal steps" : " and the ledger are bit-equal", c.level);
+        if (c.paired.width_differs > 0) {
+            c.why += fmt::format("; {} of them verify another number of rows, as declared", c.paired.width_differs);
+        }
+        if (c.blind_spots > 0) c.why += "; a blind spot remains, see the warnings";
     } else if (!hard && !c.drift_explained_by.empty() && !undecided_flips) {
         c.verdict = Verdict::drift;
         c.why =
@@ -224,9 +332,12 @@ void conclude(Comparison& c, bool hard, std::int64_t differences) {
                 : fmt::format("all {} flips are near-ties; recorded cause: {}", c.flips.total, c.drift_explained_by);
     } else {
         c.verdict = Verdict::changed;
-        c.why = fmt::format("changed: {}; {}", changed_words(c), first_words(c));
+        c.why = fmt::format("changed: {}; {}{}", changed_words(c), first_words(c), reach_words(c));
         if (!c.drift_explained_by.empty()) {
-            c.why += fmt::format("; beside it: {}", c.drift_explained_by);
+            c.why += fmt::format("; second, DRIFT: {}", c.drift_explained_by);
+            if (drifted) {
+                c.why += fmt::format(" (from stage '{}', component '{}' on)", drifted->stage, drifted->component);
+            }
             if (undecided_flips && !c.near_tie) c.why += ", and no near-tie thresholds are recorded";
         }
     }
@@ -250,6 +361,11 @@ std::string next_step_of(const Comparison& c) {
             }
             return "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
         case Verdict::not_comparable:
+            if (c.refusals.size() == 1 && c.refusals.front().field == "capture.timing_confounded") {
+                return "measured times decided the widths: repeat both arms with a frozen seed (--budget SEED.json), "
+                       "or "
+                       "declare it with compare --treat timing_confounded";
+            }
             return "make both arms alike, or declare the one intended difference with --treat FIELD";
         case Verdict::corrupt: return "make the capture again or restore it from a good copy";
         case Verdict::not_restored:
@@ -260,7 +376,7 @@ std::string next_step_of(const Comparison& c) {
 }
 
 void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeader& treated, bool hard,
-                 std::int64_t differences) {
+                 std::int64_t differences, const std::optional<FirstDifference>& drifted) {
     const bool has_draft = !treated.identity.draft.digest.empty();
     const bool found = differences > 0;
     if (c.level == 0) {
@@ -286,7 +402,7 @@ void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeade
                              "run both arms with the same prompt and more cycles", found);
     } else {
         c.armed.armed = true;
-        conclude(c, hard, differences);
+        conclude(c, hard, differences, drifted);
     }
 }
 
@@ -360,24 +476,39 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
     PairSink sink(ch, th, c);
     const LedgerVerdict ledger = compare_ledgers(ch, th, sink.findings);
     c.shift_tokens = ledger.shift_tokens;
-    c.warnings.insert(c.warnings.end(), ledger.warnings.begin(), ledger.warnings.end());
+    c.blind_spots = static_cast<std::int64_t>(ledger.blind_spots.size());
+    c.warnings.insert(c.warnings.begin(), ledger.blind_spots.begin(), ledger.blind_spots.end());
     Matcher matcher(control, treated, sink, c.pairs);
     outcome.failure = matcher.run();
     outcome.failed_in_treated = matcher.failed_in_treated();
     if (!outcome.failure.ok()) return outcome;
     sink.finish(setting_value(ch, "budget") == "full" && setting_value(th, "budget") == "full");
+    sink.report_stops(ledger.unwritten);
     c.first = sink.findings.first();
+    // A schedule moves bits long before a fault shows: what no schedule explains comes first.
+    std::optional<FirstDifference> drifted;
+    if (!c.drift_explained_by.empty() && sink.findings.first_real()) {
+        if (c.first->detail != sink.findings.first_real()->detail) drifted = c.first;
+        c.first = sink.findings.first_real();
+    }
 
     if (!arms.verdict && !sink.contaminated().empty()) {
         arms.verdict = Verdict::contaminated;
         c.armed.reason = sink.contaminated();
         c.armed.advice = "make the control again with every cache off, on a lane that was reset";
     }
-    if (arms.verdict) {
+    if (c.control_stop) {
+        // Without a control that ran to its end there is nothing to judge by: its numbers or its capture are damaged.
+        c.verdict = Verdict::corrupt;
+        c.corrupt_capture = "control";
+        c.why = c.corruption = fmt::format(
+            "the control stopped with an error at cycle {}, stage '{}': a control that did not run is no control",
+            c.control_stop->cycle, c.control_stop->stage);
+    } else if (arms.verdict) {
         c.verdict = *arms.verdict;
         c.why = c.armed.reason;
     } else {
-        judge_pairs(c, ch, th, ledger.hard || sink.hard, sink.findings.count());
+        judge_pairs(c, ch, th, ledger.hard || sink.hard, sink.findings.count(), drifted);
     }
     c.next_step = next_step_of(c);
     return outcome;

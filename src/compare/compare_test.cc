@@ -248,9 +248,12 @@ TEST_F(Compare, AnotherFirstTokenIsChangedThoughNothingPairs) {
     EXPECT_EQ(c.first->component, "anchor");
 }
 
-TEST_F(Compare, AcceptanceThatContradictsChoicesIsNamed) {
+// A limit may cut acceptance in one arm only: the choices agree, the counts do not.
+TEST_F(Compare, AcceptanceCutWhereChoicesAgreeIsNamed) {
     ASSERT_EQ(control_.steps[3].accepted, 5);
     fixture::set_accepted(treated_.steps[3], 4);
+    treated_.steps[3].accepted_cut = CutReason::limit;
+    treated_.steps[3].censored = true;
     const Comparison c = run(control_, treated_);
     EXPECT_TRUE(c.acceptance_changed);
     EXPECT_THAT(c.first->detail, HasSubstr("though proposals and target choices agree"));
@@ -679,7 +682,9 @@ TEST_F(CompareDrift, StaleRowsAreChangedWhateverTheSchedule) {
     component_of(treated_, "restore", kDraftContext).digest = fixture::digest_of("stale");
     const Comparison c = run(control_, treated_);
     EXPECT_EQ(c.verdict, Verdict::changed);
-    EXPECT_THAT(c.why, HasSubstr("beside it: forward calls cut differently"));
+    EXPECT_THAT(
+        c.why,
+        HasSubstr("second, DRIFT: forward calls cut differently (from stage 'materialise', component 'target_kv' on)"));
 }
 
 TEST_F(CompareDrift, DeclaredFormatIsDrift) {

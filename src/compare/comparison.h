@@ -57,13 +57,32 @@ struct UnmatchedReasons {
     std::int64_t request_missing = 0;
 };
 
+// An arm whose last step of a request was cut short by an error: what it had done until then is evidence, what would
+// have followed is not known.
+struct ArmStop {
+    std::string stage;  // "draft" or "verify"
+    std::int64_t cycle = 0;
+    std::int32_t lane = 0;
+};
+
+// The draft's window at the first matched cycle of a request in which the treated arm has fewer rows in it.
+struct WindowFill {
+    std::int64_t rows = 0;     // written rows that the treated arm's draft sees
+    std::int64_t control = 0;  // the same of the control
+    std::int64_t window = 0;   // positions that the window spans
+    std::int64_t cycle = 0;
+};
+
 struct Pairs {
     std::int64_t matched = 0;
     std::int64_t unmatched_control = 0;
     std::int64_t unmatched_treated = 0;
     std::int64_t duplicates_control = 0;  // repeated contexts, field-equal, counted once
     std::int64_t duplicates_treated = 0;
-    std::int64_t differing = 0;  // matched pairs in which anything compared differs
+    std::int64_t differing = 0;                  // matched pairs in which anything compared differs
+    std::optional<std::int64_t> last_differing;  // cycle of the last of them
+    std::int64_t same_after = 0;                 // matched pairs behind it, all equal
+    std::int64_t forced = 0;                     // matched pairs in which lockstep committed the control's tokens
     UnmatchedReasons control;
     UnmatchedReasons treated;
 };
@@ -81,7 +100,8 @@ struct ArmAcceptance {
     std::int64_t verified = 0;
     std::int64_t accepted = 0;
     std::int64_t retained = 0;
-    std::int64_t emitted = 0;
+    std::int64_t emitted = 0;        // of cycles that were not forced
+    std::int64_t forced_cycles = 0;  // lockstep committed the control's tokens
     std::int64_t restored_rows = 0;  // summed over components and requests
     std::int64_t computed_rows = 0;
     std::optional<Survival> survival;  // only under a full budget
@@ -140,6 +160,15 @@ struct SeriesPoint {
     std::int64_t exposure = 0;
 };
 
+// Another control, judged against the fresh arm. Whoever ran it fills the list.
+struct ControlVerdict {
+    std::string arm;  // "repeat", "natural", "uninterrupted"
+    Verdict verdict = Verdict::insufficient;
+    std::string why;
+    std::int64_t matched = 0;
+    std::string digest;  // of its capture; for the views only, never in canonical JSON
+};
+
 struct LedgerRow {
     std::string arm;  // "control" | "treated"
     std::string event;
@@ -156,8 +185,11 @@ struct CaptureSummary {
     std::string numerics;
     std::string budget;
     std::vector<std::string> faults;
-    // For the views only, never in canonical JSON: sanitising changes it.
+    std::int64_t requests = 0;
+    // For the views only, never in canonical JSON: sanitising changes them.
     std::string digest;
+    std::string target;  // identity digests
+    std::string draft;
     std::int64_t prompt_length = 0;
     std::int64_t boundary = 0;
     std::int64_t window = 0;
@@ -173,6 +205,9 @@ struct Comparison {
     bool acceptance_changed = false;
     bool output_changed = false;
     std::optional<FirstDifference> first;
+    std::optional<ArmStop> control_stop;
+    std::optional<ArmStop> treated_stop;
+    std::optional<WindowFill> window_fill;
     std::optional<std::int64_t> shift_tokens;  // rows landed this many positions too high (negative: too low)
     std::vector<Refusal> refusals;
     std::vector<std::string> declared;  // treatments that covered a real mismatch
@@ -189,8 +224,10 @@ struct Comparison {
     double max_confidence_change = 0;
     Flips flips;
     std::optional<NearTie> near_tie;
-    std::string drift_explained_by;  // the recorded schedule or format difference; empty when there is none
-    std::vector<std::string> warnings;
+    std::string drift_explained_by;     // the recorded schedule or format difference; empty when there is none
+    std::vector<std::string> warnings;  // blind spots first
+    std::int64_t blind_spots = 0;       // how many of the warnings limit what a SAME can mean
+    std::vector<ControlVerdict> controls;
     std::vector<std::string> notes;  // from the captures
     CaptureSummary control_capture;
     CaptureSummary treated_capture;

@@ -27,6 +27,8 @@ DigestRows rows_of(const LedgerEvent& event) { return {event.row_first, event.ro
 
 bool is_draft(std::string_view component) { return component == kDraftContext || component == kDraftRing; }
 
+bool is_recurrent(std::string_view component) { return component == kRecurrent || component == kConv; }
+
 // What the treated arm declared about a component at its restore.
 enum class Form { exact, lossy, rebuilt, absent };
 
@@ -58,7 +60,7 @@ public:
                           find_event(treated_, request.key, "prefill"));
             compare_event(Stage::end, find_event(control_, request.key, "end"),
                           find_event(treated_, request.key, "end"));
-            if (restore != nullptr) warn_of_occupant(*restore);
+            warn_of_occupant(request.key);
         }
         return std::move(result_);
     }
@@ -70,13 +72,13 @@ private:
         std::string_view component;
     };
     // Which of several differences of one component is named: the one that explains most.
-    enum Precision { rows_explained, counts, claims, content, kPrecisions };
+    enum Precision { shifted, counts, paired, claims, content, kPrecisions };
 
     void report(const Place& place, Precision precision, bool hard, const std::string& detail) {
         ++result_.differences;
         result_.hard = result_.hard || hard;
         findings_.offer(place.stage, component_rank(place.component) * kPrecisions + precision, place.component,
-                        std::nullopt, place.lane, [&] { return detail; });
+                        std::nullopt, place.lane, hard ? Weight::real : Weight::explainable, [&] { return detail; });
     }
 
     void compare_event(Stage stage, const LedgerEvent* control, const LedgerEvent* treated) {
@@ -100,8 +102,9 @@ private:
                 continue;
             } else {
                 report(place, counts, true,
-                       fmt::format("the component is missing at '{}'; the control has [{}, {})", treated->event,
-                                   c.first, c.last));
+                       fmt::format("{}component missing {} '{}'; the control has [{}, {})",
+                                   is_draft(c.component) ? "draft " : "", stage == Stage::snapshot ? "in" : "at",
+                                   treated->event, c.first, c.last));
             }
         }
     }
@@ -112,38 +115,68 @@ private:
         const LedgerComponent* c = control_event == nullptr ? nullptr : find_component(*control_event, t.component);
         const bool declared_absent = form_of(treated_, stage, t.component) == Form::absent;
         const std::int64_t missing = t.rows_claimed - t.rows_written;
+        // No declaration makes a row right that nobody wrote: a shortened context claims less.
         if (missing > 0 && (c == nullptr || c->rows_claimed - c->rows_written != missing)) {
-            report(place, counts, !declared_absent,
-                   fmt::format("{} rows claimed, {} written", t.rows_claimed, t.rows_written));
+            if (result_.unwritten.empty()) result_.unwritten = t.component;
+            report(place, counts, true, unwritten_text(t.rows_claimed, t.rows_written, t.last, t.first, t.sources));
+        } else if (is_draft(t.component) && !declared_absent && t.last - t.first > t.rows_claimed &&
+                   (c == nullptr || c->last - c->first <= c->rows_claimed)) {
+            report(place, counts, true, fmt::format("logical offset {}, fill {}", t.last, t.rows_written));
         }
         const bool covers_tokens = component_rank(t.component) < component_rank(kAnchor);
-        if (covers_tokens && t.last != event.position && (c == nullptr || c->last == control_event->position) &&
-            t.rows_claimed > 0) {
-            report(place, counts, !declared_absent,
-                   fmt::format("covers {} tokens, labelled {}", t.last, event.position));
-        }
+        if (!covers_tokens || t.last == event.position || t.rows_claimed == 0) return;
+        if (c != nullptr && c->last != control_event->position) return;
+        report(place, counts, !declared_absent,
+               is_draft(t.component) && t.last > event.position
+                   ? fmt::format("claims [{}, {}) at length {}: claimed length exceeds positions", t.first, t.last,
+                                 event.position)
+                   : fmt::format("covers {}, labelled {}", t.last, event.position));
     }
 
     void compare_component(const Place& place, const LedgerEvent& control, const LedgerEvent& treated,
                            const LedgerComponent& c, const LedgerComponent& t) {
         const Form form = form_of(treated_, place.stage, c.component);
-        if (c.base != t.base && c.first == t.first) {
-            report(place, counts, true, fmt::format("position base {}, expected {}", t.base, c.base));
+        // Another range may keep its rows at the same base or move the base along; anything else is a wrong one.
+        if (t.base != c.base && t.base - t.first != c.base - c.first) {
+            report(place, counts, true,
+                   fmt::format("position base {}, expected {}", t.base, c.base - c.first + t.first));
         }
         if (c.rows_claimed != t.rows_claimed && form == Form::absent) {
             report(place, claims, false,
                    fmt::format("context shortened by declaration ({}): {} rows of {}", treated_.treatment.restore_draft,
                                t.rows_claimed, c.rows_claimed));
         } else if (c.rows_claimed != t.rows_claimed && form == Form::exact) {
+            const bool gap = is_draft(c.component) && t.first > c.first && t.last == c.last;
             report(place, claims, true,
-                   fmt::format("{} rows claimed, the control has {}", t.rows_claimed, c.rows_claimed));
+                   gap ? fmt::format("position gap: {} rows from {}, expected {} from {}", t.rows_claimed, t.first,
+                                     c.rows_claimed, c.first)
+                       : fmt::format("{} rows claimed, the control has {}", t.rows_claimed, c.rows_claimed));
         }
         if (c.component == kDraftContext && !control.row_digests.empty() && !treated.row_digests.empty()) {
             compare_rows(place, control, treated, t);
         }
         const bool same_range = c.first == t.first && c.last == t.last;
         if (!same_range || c.digest.empty() || t.digest.empty() || c.digest == t.digest) return;
+        if (is_recurrent(c.component)) {
+            compare_stop(place, treated, t);
+            return;
+        }
         report(place, content, false, fmt::format("content of [{}, {}) differs from the control's", c.first, c.last));
+    }
+
+    // A recurrent state says nothing about how many tokens it consumed, except by being the control's at that point.
+    void compare_stop(const Place& place, const LedgerEvent& treated, const LedgerComponent& t) {
+        for (const LedgerEvent& event : control_.ledger) {
+            if (event.request != treated.request || event.position == treated.position) continue;
+            const LedgerComponent* other = find_component(event, t.component);
+            if (other == nullptr || other->digest != t.digest) continue;
+            report(place, counts, true,
+                   fmt::format("covers {}, labelled {}: it is the control's state at '{}'", event.position,
+                               treated.position, event.event));
+            return;
+        }
+        report(place, content, false,
+               fmt::format("state labelled {} differs from the control's, which stopped there", treated.position));
     }
 
     void compare_rows(const Place& place, const LedgerEvent& control, const LedgerEvent& treated,
@@ -153,24 +186,47 @@ private:
         const RowDifferences rows = row_differences(c_rows, t_rows);
         const bool exact = form_of(treated_, place.stage, t.component) == Form::exact;
         if (rows.different + rows.extra == 0 && (rows.missing == 0 || !exact)) return;
-        const std::string claimed = fmt::format("claimed {}, written {}", t.rows_claimed, t.rows_written);
+        std::string claimed = fmt::format("claimed {}, written {}", t.rows_claimed, t.rows_written);
+        if (t.last > treated.position) claimed += "; claimed length exceeds positions";
         if (const auto shift = find_constant_shift(c_rows, t_rows)) {
             if (!result_.shift_tokens) result_.shift_tokens = shift->tokens;
-            report(place, rows_explained, true,
-                   fmt::format("{} of {} rows hold the control's row of {} positions {}; {}", shift->matching,
-                               rows.compared + rows.extra, std::abs(shift->tokens),
+            report(place, shifted, true,
+                   fmt::format("rows shifted by {:+}: {} of {} rows hold the control's row of {} positions {}; {}",
+                               shift->tokens, shift->matching, rows.compared + rows.extra, std::abs(shift->tokens),
                                shift->tokens > 0 ? "earlier" : "later", claimed));
             return;
         }
-        if (const auto position = position_of_row(c_rows, t_rows, rows.first_different)) {
-            report(place, rows_explained, true,
-                   fmt::format("row {} holds the control's row {}; {} of {} rows differ; {}", rows.first_different,
-                               *position, rows.different, rows.compared, claimed));
+        if (const auto origin = origin_of(treated, rows.first_different, c_rows, t_rows)) {
+            report(place, paired, true,
+                   fmt::format("pairing: expected row {}, got {}; {} of {} rows differ; {}", rows.first_different,
+                               *origin, rows.different, rows.compared, claimed));
             return;
         }
-        report(place, content, false,
+        report(place, claims, false,
                fmt::format("{} of {} rows differ, the first at position {}; {} missing, {} beyond the control's; {}",
                            rows.different, rows.compared, rows.first_different, rows.missing, rows.extra, claimed));
+    }
+
+    // Where else the treated row at `p` stands: in the control at the same moment, later in the same request, or in
+    // another request of either arm.
+    std::optional<std::string> origin_of(const LedgerEvent& treated, Position p, const DigestRows& c_rows,
+                                         const DigestRows& t_rows) const {
+        if (const auto position = position_of_row(c_rows, t_rows, p)) return fmt::format("row {}", *position);
+        if (t_rows.at(p) == 0 || t_rows.at(p) == c_rows.at(p)) return std::nullopt;
+        for (const bool same_request : {true, false}) {
+            for (const CaptureHeader* header : {&control_, &treated_}) {
+                for (const LedgerEvent& event : header->ledger) {
+                    if ((event.request == treated.request) != same_request) continue;
+                    if (same_request && header == &treated_) continue;
+                    const auto found = std::find(event.row_digests.begin(), event.row_digests.end(), t_rows.at(p));
+                    if (found == event.row_digests.end()) continue;
+                    const Position position = event.row_first + (found - event.row_digests.begin());
+                    return same_request ? fmt::format("row {} (of '{}')", position, event.event)
+                                        : fmt::format("row {} (earlier request)", position);
+                }
+            }
+        }
+        return std::nullopt;
     }
 
     // A lane that differs from the snapshot it was restored from is broken whatever the schedule was.
@@ -181,19 +237,25 @@ private:
             if (r == nullptr || s.component == kController || s.digest.empty() || r->digest.empty()) continue;
             if (form_of(treated_, Stage::restore, s.component) != Form::exact) continue;
             if (s.first != r->first || s.last != r->last || s.digest == r->digest) continue;
-            report({Stage::restore, restore->lane, s.component}, content, true,
+            report({Stage::restore, restore->lane, s.component}, claims, true,
                    fmt::format("content of [{}, {}) differs from the snapshot it was restored from", s.first, s.last));
         }
     }
 
-    void warn_of_occupant(const LedgerEvent& restore) {
-        // A few equal first tokens are no page of state.
-        if (restore.previous_shared_tokens < std::min(restore.position, kPageTokens)) return;
-        result_.warnings.push_back(fmt::format(
-            "blind spot: lane {} held the same first {} tokens before the restore; rows that were left there are "
-            "the right rows, so a restore that wrote nothing would look the same. Use another request to dirty "
-            "the lane",
-            restore.lane, restore.previous_shared_tokens));
+    void warn_of_occupant(const std::string& request) {
+        if (treated_.arm != Arm::restored) return;
+        for (const LedgerEvent& event : treated_.ledger) {
+            // A few equal first tokens are no page of state.
+            const Position enough = std::min(event.position, kPageTokens);
+            if (event.request != request || event.previous_shared_tokens == 0) continue;
+            if (event.previous_shared_tokens < enough) continue;
+            result_.blind_spots.push_back(fmt::format(
+                "blind spot: lane {} held the same first {} tokens before the restore; stale rows would be the right "
+                "rows and are undetectable, so a restore that wrote nothing would look the same. Use another request "
+                "to dirty the lane",
+                event.lane, event.previous_shared_tokens));
+            return;
+        }
     }
 
     const CaptureHeader& control_;
@@ -203,6 +265,20 @@ private:
 };
 
 }  // namespace
+
+std::string unwritten_text(std::int64_t claimed, std::int64_t written, Position last, Position first,
+                           const std::vector<SourceRange>& sources) {
+    std::string text = fmt::format("{} rows claimed, {} written", claimed, written);
+    if (written == 0) text += fmt::format("; logical offset {}, fill 0", last);
+    for (const SourceRange& range : sources) {
+        const Position begin = std::max(range.first, first);
+        const Position end = std::min(range.last, last);
+        if (range.source != RowSource::none || begin >= end) continue;
+        text += fmt::format("; nobody wrote [{}, {})", begin, end);
+        break;
+    }
+    return text;
+}
 
 LedgerVerdict compare_ledgers(const CaptureHeader& control, const CaptureHeader& treated, Findings& findings) {
     return LedgerComparison(control, treated, findings).run();

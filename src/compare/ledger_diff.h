@@ -15,8 +15,13 @@ struct LedgerVerdict {
     std::int64_t differences = 0;
     bool hard = false;  // some difference that no rounding explains
     std::optional<std::int64_t> shift_tokens;
-    std::vector<std::string> warnings;
+    std::string unwritten;  // first component of the treated arm that claims rows nobody wrote
+    std::vector<std::string> blind_spots;
 };
+
+// "192 rows claimed, 64 written", with where and, for an empty component, its logical offset.
+std::string unwritten_text(std::int64_t claimed, std::int64_t written, Position last, Position first,
+                           const std::vector<SourceRange>& sources);
 
 // Offers every difference to `findings`. Below level 2 there is no ledger, and nothing is compared.
 LedgerVerdict compare_ledgers(const CaptureHeader& control, const CaptureHeader& treated, Findings& findings);

@@ -64,9 +64,11 @@ TEST_P(ShiftSearch, IsNamedByTheLedger) {
     EXPECT_EQ(findings.first()->lane, 1);
     EXPECT_FALSE(findings.first()->cycle.has_value());
     const std::int64_t good = kRows - std::abs(GetParam());
-    EXPECT_EQ(findings.first()->detail,
-              fmt::format("{} of 511 rows hold the control's row of {} positions {}; claimed 511, written {}", good,
-                          std::abs(GetParam()), GetParam() > 0 ? "earlier" : "later", good));
+    EXPECT_EQ(
+        findings.first()->detail,
+        fmt::format("rows shifted by {:+}: {} of 511 rows hold the control's row of {} positions {}; claimed 511, "
+                    "written {}",
+                    GetParam(), good, std::abs(GetParam()), GetParam() > 0 ? "earlier" : "later", good));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shifts, ShiftSearch, testing::Values(1, 5, 31, 32, 33, -7));
@@ -154,7 +156,8 @@ TEST_F(Ledger, ClaimedButUnwrittenRowsAreNamed) {
     part("restore", kDraftContext).rows_written = 0;
     EXPECT_TRUE(run().hard);
     EXPECT_EQ(findings_.first()->component, "draft_context");
-    EXPECT_EQ(findings_.first()->detail, "192 rows claimed, 0 written");
+    EXPECT_EQ(findings_.first()->detail, "192 rows claimed, 0 written; logical offset 192, fill 0");
+    EXPECT_EQ(run().unwritten, "draft_context");
 }
 
 // D1, masked twin: less context by declaration is not an unwritten row.
@@ -188,7 +191,7 @@ TEST_F(Ledger, StateBeyondItsLabelIsNamed) {
     EXPECT_TRUE(run().hard);
     EXPECT_EQ(findings_.first()->stage, "snapshot");
     EXPECT_EQ(findings_.first()->component, "recurrent");
-    EXPECT_EQ(findings_.first()->detail, "covers 194 tokens, labelled 192");
+    EXPECT_EQ(findings_.first()->detail, "covers 194, labelled 192");
 }
 
 TEST_F(Ledger, PositionBaseIsNamed) {
@@ -212,7 +215,7 @@ TEST_F(Ledger, TargetComesBeforeDraftAndEarlierStagesFirst) {
 TEST_F(Ledger, PairingOfOneRowIsNamed) {
     restore().row_digests[171] = restore().row_digests[180];
     EXPECT_TRUE(run().hard);
-    EXPECT_THAT(findings_.first()->detail, StartsWith("row 171 holds the control's row 180; 1 of 192 rows differ"));
+    EXPECT_THAT(findings_.first()->detail, StartsWith("pairing: expected row 171, got row 180; 1 of 192 rows differ"));
 }
 
 TEST_F(Ledger, RecomputedWindowNeedsOnlyItsOwnRows) {

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/float_bits.h"
+#include "compare/ledger_diff.h"
 
 namespace draftprobe {
 namespace {
@@ -92,57 +93,67 @@ public:
 
 private:
     template <typename Detail>
-    void report(Stage stage, int rank, std::string_view component, Detail detail) {
+    void report(Stage stage, int rank, std::string_view component, Weight weight, Detail detail) {
         outcome_.different = true;
-        findings_.offer(stage, rank, component, c_.cycle, t_.lane, detail);
+        findings_.offer(stage, rank, component, c_.cycle, t_.lane, weight, detail);
     }
 
-    void flip(const std::vector<float>& margins, std::int64_t at, double NearTie::*threshold) {
+    Weight flip(const std::vector<float>& margins, std::int64_t at, double NearTie::*threshold) {
         const bool known = at < static_cast<std::int64_t>(margins.size());
-        flip(known ? std::optional<double>(margins[static_cast<std::size_t>(at)]) : std::nullopt, threshold);
+        return flip(known ? std::optional<double>(margins[static_cast<std::size_t>(at)]) : std::nullopt, threshold);
     }
-    void flip(std::optional<double> margin, double NearTie::*threshold) {
+    Weight flip(std::optional<double> margin, double NearTie::*threshold) {
         ++flips_.total;
-        if (!margin) return;
+        if (!margin) return Weight::real;
         if (!flips_.largest_margin || *margin > *flips_.largest_margin) flips_.largest_margin = margin;
-        if (options_.near_tie && *margin <= (*options_.near_tie).*threshold) ++flips_.near_ties;
+        if (!options_.near_tie || !(*margin <= (*options_.near_tie).*threshold)) return Weight::real;
+        ++flips_.near_ties;
+        return Weight::explainable;
     }
 
     void draft_context() {
         const DraftContextUse& c = c_.draft_context;
         const DraftContextUse& t = t_.draft_context;
+        const Position end = t.first_position + t.rows_claimed;
         const auto say = [&](const std::string& detail, bool hard) {
-            outcome_.hard = outcome_.hard || (hard && !options_.masked_by_declaration);
-            report(Stage::draft, kContextRank, kDraftContext, [&] { return detail; });
+            outcome_.hard = outcome_.hard || hard;
+            context_differs_ = true;
+            report(Stage::draft, kContextRank, kDraftContext, hard ? Weight::real : Weight::explainable,
+                   [&] { return detail; });
         };
         if (t.rows_claimed != t.rows_valid && t.rows_claimed - t.rows_valid != c.rows_claimed - c.rows_valid) {
-            say(fmt::format("{} rows claimed, {} written", t.rows_claimed, t.rows_valid), true);
+            say(unwritten_text(t.rows_claimed, t.rows_valid, end, t.first_position, t.provenance), true);
         }
         if (t.rows_claimed != c.rows_claimed || t.first_position != c.first_position) {
-            const Position end = t.first_position + t.rows_claimed;
-            if (options_.masked_by_declaration) {
-                say(fmt::format("context shortened by declaration: [{}, {}) of [{}, {})", t.first_position, end,
-                                c.first_position, c.first_position + c.rows_claimed),
-                    false);
-            } else if (end != t_.length) {
-                say(fmt::format(
-                        "claims [{}, {}) at length {}: {}", t.first_position, end, t_.length,
-                        end > t_.length ? "claimed length exceeds positions" : "positions are missing at the end"),
-                    true);
-            } else {
-                say(fmt::format("claims [{}, {}), the control [{}, {})", t.first_position, end, c.first_position,
-                                c.first_position + c.rows_claimed),
-                    true);
-            }
+            say(options_.masked_by_declaration
+                    ? fmt::format("context shortened by declaration: [{}, {}) of [{}, {})", t.first_position, end,
+                                  c.first_position, c.first_position + c.rows_claimed)
+                    : wrong_claim(c, t, end),
+                !options_.masked_by_declaration);
         }
         if (!c.digest.empty() && !t.digest.empty() && c.digest != t.digest)
             say("content of the rows read differs", false);
     }
 
+    std::string wrong_claim(const DraftContextUse& c, const DraftContextUse& t, Position end) const {
+        const std::string claims = fmt::format("claims [{}, {})", t.first_position, end);
+        if (end != t_.length) {
+            return fmt::format(
+                "{} at length {}: {}", claims, t_.length,
+                end > t_.length ? "claimed length exceeds positions" : "positions are missing at the end");
+        }
+        if (t.rows_claimed == 0) return fmt::format("logical offset {}, fill 0", end);
+        const std::string control =
+            fmt::format("{}, the control [{}, {})", claims, c.first_position, c.first_position + c.rows_claimed);
+        if (t.first_position <= c.first_position) return control;
+        return fmt::format("position gap: context rows {} of {}, first position {}, expected {}; {}", t.rows_claimed,
+                           c.rows_claimed, t.first_position, c.first_position, control);
+    }
+
     // Row i of both: compared by tensor where both have one, and by the digest of the float32 row where both have one.
     void rows(const std::vector<std::uint64_t>& c_digests, const std::vector<std::uint64_t>& t_digests,
               std::span<const std::byte> c_bytes, std::span<const std::byte> t_bytes, std::int64_t count, Stage stage,
-              int rank, std::string_view component, RowDrift& drift, double& worst_of_pair) {
+              int rank, std::string_view component, std::string_view beside, RowDrift& drift, double& worst_of_pair) {
         const auto row_bytes = static_cast<std::size_t>(options_.hidden) * sizeof(Bf16);
         for (std::int64_t i = 0; i < count; ++i) {
             const auto at = static_cast<std::size_t>(i);
@@ -166,17 +177,23 @@ private:
             const bool digest_differs = by_digest && c_digests[at] != t_digests[at];
             if (distance.equal && !digest_differs) continue;
             ++drift.rows_different;
-            report(stage, rank, component, [&] {
-                if (!by_tensor) return fmt::format("row {} differs (by digest)", i);
-                if (distance.equal) return fmt::format("row {} differs before rounding, not after", i);
-                return fmt::format("row {} differs, relative L2 {:.6g}", i, distance.relative_l2);
+            report(stage, rank, component, Weight::explainable, [&] {
+                if (!by_tensor) return fmt::format("row {} differs (by digest){}", i, beside);
+                if (distance.equal) return fmt::format("row {} differs before rounding, not after{}", i, beside);
+                return fmt::format("row {} differs, relative L2 {:.6g}{}", i, distance.relative_l2, beside);
             });
         }
     }
 
     void draft_hidden() {
+        const bool context_known = !c_.draft_context.digest.empty() && !t_.draft_context.digest.empty();
         rows(c_.draft_hidden_digests, t_.draft_hidden_digests, control_.draft_hidden, treated_.draft_hidden, drafted_,
-             Stage::draft, kHiddenRank, "draft_hidden", draft_drift_, outcome_.draft_drift);
+             Stage::draft, kHiddenRank, "draft_hidden",
+             context_known && !context_differs_
+                 ? "; the recorded context rows are equal, so another input of the draft "
+                   "differs (its rings, a stale anchor or a pending row)"
+                 : "",
+             draft_drift_, outcome_.draft_drift);
     }
 
     void candidates() {
@@ -187,12 +204,12 @@ private:
         const std::int64_t margins = first_difference(c_.candidate_margins, t_.candidate_margins, drafted_);
         if (ids < count || scores < count) {
             const std::int64_t at = std::min(ids, scores);
-            report(Stage::select, kCandidateRank, "candidates", [&] {
+            report(Stage::select, kCandidateRank, "candidates", Weight::explainable, [&] {
                 return fmt::format("{} differ at position {}, rank {}", ids <= scores ? "ids" : "scores",
                                    at / options_.candidates + 1, at % options_.candidates + 1);
             });
         } else if (margins < drafted_) {
-            report(Stage::select, kCandidateRank, "candidates", [&] {
+            report(Stage::select, kCandidateRank, "candidates", Weight::explainable, [&] {
                 return fmt::format("the margin behind the last candidate differs at position {}", margins + 1);
             });
         }
@@ -202,12 +219,12 @@ private:
         if (agreed_ < drafted_) {
             outcome_.proposals = true;
             outcome_.first_proposal_difference = agreed_;
-            flip(c_.selector_margins, agreed_, &NearTie::selector);
-            report(Stage::select, kProposalRank, "proposals",
+            const Weight weight = flip(c_.selector_margins, agreed_, &NearTie::selector);
+            report(Stage::select, kProposalRank, "proposals", weight,
                    [&] { return fmt::format("first at position {} of {}", agreed_ + 1, drafted_); });
         }
         if (c_.proposal_source != t_.proposal_source && drafted_ > 0) {
-            report(Stage::select, kProposalRank, "proposals", [&] {
+            report(Stage::select, kProposalRank, "proposals", Weight::explainable, [&] {
                 return fmt::format("made by '{}', the control's by '{}'", t_.proposal_source, c_.proposal_source);
             });
         }
@@ -225,7 +242,7 @@ private:
         const std::int64_t prefix = first_difference(c_.prefix_confidence, t_.prefix_confidence, agreed_);
         const std::int64_t margins = first_difference(c_.selector_margins, t_.selector_margins, comparable);
         if (q < agreed_ || prefix < agreed_ || margins < comparable) {
-            report(Stage::select, kConfidenceRank, "confidence", [&] {
+            report(Stage::select, kConfidenceRank, "confidence", Weight::explainable, [&] {
                 return fmt::format("first at position {}", std::min({q, prefix, margins}) + 1);
             });
         }
@@ -235,8 +252,12 @@ private:
         const bool drafted = c_.drafted != t_.drafted;
         if (!drafted && c_.offered == t_.offered && c_.verified == t_.verified) return;
         outcome_.width = true;
-        if (!outcome_.proposals) flip(drafted ? std::nullopt : c_.width_margin, &NearTie::width);
-        report(Stage::width, 0, "verify_rows", [&] {
+        if (options_.width_declared && !drafted) return;
+        Weight weight = Weight::explainable;
+        if (drafted || !outcome_.proposals) {
+            weight = flip(drafted ? std::nullopt : c_.width_margin, &NearTie::width);
+        }
+        report(Stage::width, 0, "verify_rows", weight, [&] {
             return fmt::format("drafted {}, offered {}, verified {}; the control {}, {}, {}", t_.drafted, t_.offered,
                                t_.verified, c_.drafted, c_.offered, c_.verified);
         });
@@ -245,13 +266,13 @@ private:
     void target_rows() {
         target_drift_.rows_input_differs += std::min(c_.verified, t_.verified) + 1 - rows_;
         rows(c_.target_hidden_digests, t_.target_hidden_digests, control_.target_hidden, treated_.target_hidden, rows_,
-             Stage::verify, kTargetHiddenRank, "target_hidden", target_drift_, outcome_.target_drift);
+             Stage::verify, kTargetHiddenRank, "target_hidden", "", target_drift_, outcome_.target_drift);
         // A flipped row changes which later rows matter, not what they are: each row stands for itself.
         for (std::int64_t row = 0; row < rows_; ++row) {
             const auto at = static_cast<std::size_t>(row);
             if (c_.target_choices[at] == t_.target_choices[at]) continue;
-            flip(c_.target_margins, row, &NearTie::target);
-            report(Stage::verify, kTargetChoiceRank, "target_choice", [&] {
+            const Weight weight = flip(c_.target_margins, row, &NearTie::target);
+            report(Stage::verify, kTargetChoiceRank, "target_choice", weight, [&] {
                 const bool known = at < c_.target_margins.size();
                 return fmt::format("first at row {}, the control's margin {}", row,
                                    known ? fmt::format("{:.6g}", c_.target_margins[at]) : "not recorded");
@@ -261,7 +282,7 @@ private:
         const std::int64_t margins = first_difference(c_.target_margins, t_.target_margins, rows_);
         const std::int64_t row = std::min(ids / 2, margins);
         if (row < rows_) {
-            report(Stage::verify, kTargetMarginRank, "target_margins",
+            report(Stage::verify, kTargetMarginRank, "target_margins", Weight::explainable,
                    [&] { return fmt::format("the two best differ first at row {}", row); });
         }
     }
@@ -269,46 +290,55 @@ private:
     // Accepted counts up to the rows that both arms verified: a narrower verification is a change of width, not of
     // acceptance.
     void acceptance() {
+        if (has_error(c_) || has_error(t_)) return;  // what an error cut short was not accepted or rejected
         const std::int64_t both = std::min(c_.verified, t_.verified);
         const std::int64_t c_accepted = std::min(c_.accepted, both);
         const std::int64_t t_accepted = std::min(t_.accepted, both);
-        const bool cut_differs = c_.accepted == t_.accepted && (c_.retained != t_.retained || c_.emitted != t_.emitted);
+        const bool emitted_differs = !c_.forced && !t_.forced && c_.emitted != t_.emitted;
+        const bool cut_differs = c_.accepted == t_.accepted && (c_.retained != t_.retained || emitted_differs);
         if (c_accepted == t_accepted && !cut_differs) return;
         outcome_.acceptance = true;
         const bool unexplained = agreed_ >= both && !target_choices_differ(both);
         outcome_.hard = outcome_.hard || unexplained;
-        report(Stage::accept, 0, cut_differs ? "retained" : "accepted", [&] {
-            if (cut_differs) {
-                return fmt::format("{} accepted in both, retained {} and emitted {}, the control {} and {}",
-                                   t_.accepted, t_.retained, t_.emitted, c_.retained, c_.emitted);
-            }
-            return fmt::format("accepted {} of {} rows verified in both arms, the control {}{}", t_accepted, both,
-                               c_accepted, unexplained ? ", though proposals and target choices agree" : "");
-        });
+        report(Stage::accept, 0, cut_differs ? "retained" : "accepted",
+               unexplained ? Weight::real : Weight::explainable, [&] {
+                   if (cut_differs) {
+                       return fmt::format("{} accepted in both, retained {} and emitted {}, the control {} and {}",
+                                          t_.accepted, t_.retained, t_.emitted, c_.retained, c_.emitted);
+                   }
+                   return fmt::format("accepted {} of {} rows verified in both arms, the control {}{}", t_accepted,
+                                      both, c_accepted,
+                                      unexplained ? ", though proposals and target choices agree" : "");
+               });
     }
 
     bool target_choices_differ(std::int64_t both) const {
         return first_difference(c_.target_choices, t_.target_choices, both) < both;
     }
 
+    // What the arm itself would give out as its i-th token of this cycle. A forced step commits the control's tokens,
+    // and its own are the target's choices: up to `accepted` they are the proposals.
     static CapturedId token(const StepRecord& s, std::int64_t i) {
-        const auto at = static_cast<std::size_t>(i + 1);
-        return at < s.committed.size() ? s.committed[at] : s.next_anchor;
+        const auto at = static_cast<std::size_t>(i);
+        if (s.forced) return s.target_choices[at];
+        return at + 1 < s.committed.size() ? s.committed[at + 1] : s.next_anchor;
     }
 
-    // Tokens after the anchor: committed[1..], then the next anchor. Of two lists of different length the common part
-    // is judged; the rest shows in other cycles.
+    // Of two lists of different length the common part is judged; the rest shows in other cycles.
     void output() {
-        if (c_.forced || t_.forced) return;
-        const auto count = static_cast<std::int64_t>(std::min(c_.committed.size(), t_.committed.size()));
-        for (std::int64_t i = 0; i < count; ++i) {
-            if (token(c_, i) == token(t_, i)) continue;
+        const std::int64_t count = std::min(c_.retained, t_.retained);
+        std::int64_t i = 0;
+        while (i < count && token(c_, i) == token(t_, i)) ++i;
+        if (i < count) {
             outcome_.output = true;
-            report(Stage::commit, kOutputRank, "output",
-                   [&] { return fmt::format("first at token {} of the cycle", i + 1); });
-            return;
+            const bool forced = c_.forced || t_.forced;
+            report(Stage::commit, kOutputRank, "output", Weight::explainable, [&] {
+                return fmt::format("first at token {} of the cycle{}", i + 1,
+                                   forced ? ", though the control's tokens were committed" : "");
+            });
         }
-        if (c_.committed.size() == t_.committed.size()) states();
+        // The state after a cycle is comparable when the same tokens went into it.
+        if (c_.committed == t_.committed) states();
     }
 
     void states() {
@@ -316,7 +346,7 @@ private:
             if (c.component == kController) continue;
             for (const StateDigest& t : t_.state_digests) {
                 if (t.component != c.component || t.digest == c.digest) continue;
-                report(Stage::commit, kStateRank + component_rank(c.component), c.component,
+                report(Stage::commit, kStateRank + component_rank(c.component), c.component, Weight::explainable,
                        [&] { return std::string("state after the commit differs"); });
             }
         }
@@ -333,11 +363,20 @@ private:
     Flips& flips_;
     PairOutcome outcome_;
     std::int64_t drafted_ = 0;
+    bool context_differs_ = false;
     std::int64_t agreed_ = 0;  // leading proposals that agree
     std::int64_t rows_ = 0;    // target rows with equal inputs
 };
 
 }  // namespace
+
+bool has_error(const StepRecord& step) {
+    for (CutReason cut : {step.drafted_cut, step.offered_cut, step.verified_cut, step.accepted_cut, step.retained_cut,
+                          step.emitted_cut}) {
+        if (cut == CutReason::error) return true;
+    }
+    return false;
+}
 
 PairOutcome compare_pair(const HeldStep& control, const HeldStep& treated, const PairOptions& options,
                          Findings& findings, RowDrift& draft_drift, RowDrift& target_drift, Flips& flips) {

@@ -19,6 +19,7 @@ struct PairOptions {
     std::int64_t hidden = 0;  // width of the tensors; 0 without
     std::int64_t candidates = 16;
     std::optional<NearTie> near_tie;
+    bool width_declared = false;         // a fixed number of verified rows is the declared treatment
     bool masked_by_declaration = false;  // the treated arm declared that its draft sees less context
 };
 
@@ -34,6 +35,9 @@ struct PairOutcome {
     double target_drift = 0;
     double confidence_change = 0;
 };
+
+// Whether an error cut any count of the step, so that nothing is known about what would have followed.
+bool has_error(const StepRecord& step);
 
 // Adds to drift and flips, offers differences to `findings`, and returns what this pair showed.
 PairOutcome compare_pair(const HeldStep& control, const HeldStep& treated, const PairOptions& options,

@@ -9,6 +9,7 @@
 
 #include "decode/feed_forward.h"
 #include "decode/scratch.h"
+#include "numerics/delta_chunk.h"
 #include "numerics/scalar_math.h"
 
 namespace draftprobe::decode {
@@ -201,6 +202,8 @@ void TargetForward::delta_mixer(const DeltaMixer& mixer, std::size_t state_index
         for (std::size_t i = 0; i + 1 < taps; ++i) new_rows.write(i, history.row(rows + i));
 
         Scratch activated(rows, channels);
+        const bool chunked = compute_.options().cls == numerics::NumericsClass::schedule_sensitive;
+        Scratch log_decay(chunked ? rows : 0, value_heads);
         Scratch decay(rows, value_heads);
         Scratch beta(rows, value_heads);
         compute_.parallel_for(rows, [&](std::size_t i) {
@@ -215,6 +218,7 @@ void TargetForward::delta_mixer(const DeltaMixer& mixer, std::size_t state_index
             }
             for (std::size_t h = 0; h < value_heads; ++h) {
                 const float step = numerics::softplus_f32(a.row(base + i)[h] + mixer.dt_bias[h]);
+                if (chunked) log_decay.row(i)[h] = -(mixer.decay_rate[h] * step);
                 decay.row(i)[h] = numerics::exp_f32(-(mixer.decay_rate[h] * step));
                 beta.row(i)[h] = numerics::sigmoid_f32(b.row(base + i)[h]);
             }
@@ -225,6 +229,23 @@ void TargetForward::delta_mixer(const DeltaMixer& mixer, std::size_t state_index
             const std::size_t cell = h * dk * dv;
             const float* from = current.matrix[state_index].data() + cell;
             float* to = idle.matrix[state_index].data() + cell;
+            if (chunked) {
+                numerics::DeltaRows scan;
+                scan.query = activated.row(0) + key_head * dk;
+                scan.key = activated.row(0) + key_width + key_head * dk;
+                scan.value = activated.row(0) + 2 * key_width + h * dv;
+                scan.stride = channels;
+                scan.log_decay = log_decay.row(0) + h;
+                scan.beta = beta.row(0) + h;
+                scan.scalar_stride = value_heads;
+                scan.out = mixed.row(base) + h * dv;
+                scan.out_stride = value_width;
+                scan.rows = rows;
+                scan.dk = dk;
+                scan.dv = dv;
+                numerics::delta_scan_chunked(scan, from, to);
+                return;
+            }
             for (std::size_t i = 0; i < rows; ++i) {
                 const float* row = activated.row(i);
                 kernels.delta_step(from, to, row + key_head * dk, row + key_width + key_head * dk,
@@ -331,7 +352,7 @@ Status TargetForward::run(std::span<const Segment> segments, ForwardOutput& out)
     out.hidden.resize(rows * hidden_size);
     const Rows normed{out.hidden.data(), rows, hidden_size, hidden_size};
     final_norm(hidden.rows(), normed);
-    DP_RETURN_IF_ERROR(check_finite(segments, normed));
+    if (!keep_non_finite_) DP_RETURN_IF_ERROR(check_finite(segments, normed));
 
     out.logit_rows.clear();
     base = 0;

@@ -46,8 +46,12 @@ public:
 
     // Computes the rows. Fails with exhausted when a lane cannot hold them, invalid_argument for an empty segment or a
     // token outside the vocabulary; no committed state changes either way.
-    // Also corrupt for a row that is not finite.
+    // Also corrupt for a row that is not finite, unless those were asked for.
     Status run(std::span<const Segment> segments, ForwardOutput& out);
+
+    // Whether rows that are not finite are computed through like any other instead of ending the run: for looking at
+    // what state that nobody wrote leads to. Off at first.
+    void set_keep_non_finite(bool keep) { keep_non_finite_ = keep; }
 
     // Makes the first `retained` of the rows that the last run() computed for this lane committed state (0 is allowed).
     // Requires retained == rows unless operands were kept.
@@ -71,6 +75,7 @@ private:
     const numerics::Compute& compute_;
     std::vector<std::int64_t> taps_;
     state::RowFormat row_format_;
+    bool keep_non_finite_ = false;
 };
 
 // Cosine and sine of position * inverse_frequency (the product rounded to float32), one per pair.

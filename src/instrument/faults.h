@@ -1,6 +1,13 @@
 // Fault injection: real defects of restoring engines, put into a lane's memory so that the engine really reads them.
 //
-// A fault changes bytes that the draft or target uses afterwards. Nothing here edits a capture, a digest or a verdict.
+// A fault changes bytes or indices that the draft or target uses afterwards. Nothing here edits a capture, a digest or a
+// verdict: a lane's own bookkeeping says what it said in the broken engine. docs/faults.md shows what each one leads to.
+//
+// A fault acts at one of these places of a restored arm, in this order:
+//   checkpoint   the snapshot, after it was taken                  FaultInjector
+//   copy         the lane, between the copy and a ring rebuild     CopyFaults, called by the restore
+//   restored     the lane, when the restore believes it is done    FaultInjector
+//   decode       around the draft and after a commit               FaultInjector
 #pragma once
 
 #include <span>
@@ -10,6 +17,7 @@
 
 #include "base/status.h"
 #include "state/lane.h"
+#include "state/ledger.h"
 
 namespace draftprobe::instrument {
 
@@ -20,30 +28,72 @@ struct FaultDescription {
 };
 std::span<const FaultDescription> list_faults();
 
-enum class FaultKind { context_shift };
+enum class FaultKind {
+    context_shift,
+    rows_unwritten,
+    stale_occupant,
+    stale_anchor,
+    window_off_by_one,
+    position_base,
+    missing_component,
+    mislabelled_checkpoint,
+    double_quantisation,
+    alias_snapshot,
+    unwritten_cell,
+    flip,
+    empty_restore,
+    cached_control,
+};
+
+// What lies in slots that a restore claims and never wrote.
+enum class UnwrittenContent { occupant, poison, zeros };
+
+// What the first draft after a restore is paired with wrongly.
+enum class StaleAnchor { token, row };
 
 struct Fault {
     FaultKind kind = FaultKind::context_shift;
-    Position shift = 0;    // context_shift: rows land this many positions too high (negative: too low), never 0
+    Position number = 0;  // the number of the argument; 0 with `all`
+    bool all = false;
+    state::Component component = state::Component::target_kv;
+    UnwrittenContent content = UnwrittenContent::occupant;
+    StaleAnchor anchor = StaleAnchor::token;
     std::string spelling;  // "context-shift=32", as it is recorded in the capture
 };
 
 // "NAME=ARG". Fails with invalid_argument naming what was found and the faults that exist.
 Result<Fault> parse_fault(std::string_view text);
 
-// The draft memory of a lane as it was before a restore: what the previous occupant left there.
-struct DraftMemory {
+// Whether the faults can act at all in a run with this state and boundary. Errors: invalid_argument naming the fault and
+// what it needs.
+Status check_faults(std::span<const Fault> faults, const state::StateShape& shape, Position boundary);
+
+// What a lane's slots held before a restore: the previous occupant's bytes.
+struct LaneMemory {
     state::StoredRows rows;
     std::vector<state::StoredRows> keys;
     std::vector<state::StoredRows> values;
+    state::RecurrentCell cell;
+    std::vector<std::vector<std::byte>> pages;  // canonical bytes of the target's KV pages below the boundary
 };
-DraftMemory remember_draft_memory(const state::Lane& lane);
 
-// context_shift: what a restore does that computes its destination with the wrong base. Every restored row is at
-// position p + shift instead of p (lost when that is outside the claimed range), in the rings as well when `rings`;
-// slots that no row landed on hold what was there before the restore (`before`). The lane's own bookkeeping keeps
-// claiming what it claimed, as the broken engines' did. Call between restore_snapshot and the rebuilding of rings, if
-// any.
-void shift_context_rows(state::Lane& lane, const DraftMemory& before, Position shift, bool rings);
+// The faults that act while a restore copies. Made before the lane is touched; a draft component means the context rows
+// and the rings made from them, the rings alone are draft_ring.
+class CopyFaults {
+public:
+    // Remembers the lane's memory below `boundary` when some fault needs it. Errors: those of KvPages::reserve.
+    static Result<CopyFaults> before_restore(std::span<const Fault> faults, state::Lane& lane, Position boundary);
+
+    // Call after the copy and before a rebuild of the rings. `rings`: the copy filled them too.
+    void apply(state::Lane& lane, bool rings) const;
+
+private:
+    std::vector<Fault> faults_;
+    LaneMemory before_;
+    Position boundary_ = 0;
+};
+
+// Inverts the eight bits of byte `offset` of the canonical bytes of the lane's component; nothing behind their end.
+void flip_byte(state::Lane& lane, state::Component component, std::size_t offset);
 
 }  // namespace draftprobe::instrument

@@ -24,6 +24,7 @@ class SinkObserver {
 public:
     static constexpr bool kActive = true;
 
+    CycleSink* sink() const { return sink_; }
     void set_sink(CycleSink* sink) { sink_ = sink; }
 
     void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) {

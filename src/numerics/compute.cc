@@ -200,7 +200,14 @@ Isa best_isa() {
     return Isa::portable;
 }
 
-std::string_view numerics_class_name(NumericsClass cls) { return cls == NumericsClass::f32 ? "f32" : "i8dot"; }
+std::string_view numerics_class_name(NumericsClass cls) {
+    switch (cls) {
+        case NumericsClass::f32: return "f32";
+        case NumericsClass::i8dot: return "i8dot";
+        case NumericsClass::schedule_sensitive: return "schedule-sensitive";
+    }
+    return "f32";
+}
 
 #if defined(__SSE__)
 namespace {

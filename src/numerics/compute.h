@@ -26,8 +26,9 @@ std::string_view isa_name(Isa isa);
 bool isa_supported(Isa isa);
 Isa best_isa();
 
-// Numerics classes of DESIGN section 3. `i8dot` changes only products with quantised weights.
-enum class NumericsClass { f32, i8dot };
+// Numerics classes of docs/numerics.md. `i8dot` changes only products with quantised weights. `schedule_sensitive` is
+// `f32` with the gated delta rule in chunks (numerics/delta_chunk.h), whose bits depend on where forward calls start.
+enum class NumericsClass { f32, i8dot, schedule_sensitive };
 std::string_view numerics_class_name(NumericsClass cls);
 
 // Round to nearest, FTZ and DAZ off. Set on every thread that computes; `float_environment_ok` checks the calling

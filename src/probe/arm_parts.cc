@@ -67,6 +67,15 @@ std::size_t lane_positions(const Assembly& assembly, const ProbeRequest& request
            (request.cycles + 3) * static_cast<std::size_t>(assembly.models.draft->config().block);
 }
 
+std::vector<instrument::Fault> faults_of(const RestoreTreatment& treatment, Arm arm) {
+    std::vector<instrument::Fault> faults;
+    for (const instrument::Fault& fault : treatment.faults) {
+        const bool of_control = fault.kind == instrument::FaultKind::cached_control;
+        if (of_control ? arm == Arm::fresh : arm == Arm::restored) faults.push_back(fault);
+    }
+    return faults;
+}
+
 CaptureShape capture_shape(const Assembly& assembly, const ProbeSettings& settings) {
     const DraftConfig& draft = assembly.models.draft->config();
     CaptureShape shape;
@@ -86,7 +95,7 @@ RecorderOptions recorder_options(const Assembly& assembly, const ProbeRequest& r
     options.boundary = request.boundary;
     options.request = request.key;
     options.tokenizer_digest = assembly.tokenizer_identity.digest;
-    options.require_finite_draft = arm != Arm::restored;
+    options.require_finite = arm != Arm::restored;
     options.numerics_class = numerics::numerics_class_name(settings.engine.numerics);
     return options;
 }
@@ -119,9 +128,10 @@ CaptureHeader arm_header(const Assembly& assembly, const ProbeRequest& request, 
         header.treatment.restore_target = state::target_restore_name(settings.treatment.target);
         header.treatment.restore_draft = state::draft_restore_name(settings.treatment.draft);
         header.treatment.tier = state::tier_name(settings.treatment.tier);
-        for (const instrument::Fault& fault : settings.treatment.faults)
-            header.treatment.faults.push_back(fault.spelling);
+    } else {
+        header.near_tie = settings.near_tie;
     }
+    for (const instrument::Fault& fault : settings.treatment.faults) header.treatment.faults.push_back(fault.spelling);
     header.treatment.lockstep = settings.lockstep != nullptr;
     CapturedRequest captured;
     captured.key = request.key;

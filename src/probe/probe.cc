@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "capture/reader.h"
 #include "decode/cycle_costs.h"
+#include "instrument/injector.h"
 #include "probe/arm_parts.h"
 #include "probe/recorder.h"
 #include "probe/suspend.h"
@@ -27,6 +28,7 @@ constexpr std::size_t kCostRepeats = 5;  // measured cycles per width behind an 
 // The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident
 // (unless the prompt is the same both ways, which the ledger's shared-token count then shows).
 std::vector<TokenId> occupant_prompt(const ProbeRequest& request) {
+    if (!request.occupant.empty()) return request.occupant;
     return {request.prompt.rbegin(), request.prompt.rend()};
 }
 
@@ -41,6 +43,7 @@ public:
           arm_(arm),
           engine_(engine),
           recorder_(recorder),
+          faults_(settings.treatment.faults, engine, recorder),
           identity_(std::move(identity)),
           scratch_file_(std::move(scratch_file)) {}
 
@@ -48,28 +51,27 @@ public:
         engine_.observer().set_sink(nullptr);
         int lane = kFreshLane;
         const std::span<const TokenId> prompt(request_.prompt);
-        switch (arm_) {
-            case Arm::fresh:
-            case Arm::repeat: DP_RETURN_IF_ERROR(materialise(kFreshLane)); break;
-            case Arm::restored: {
-                lane = restored_lane();
-                if (lane != kFreshLane) DP_RETURN_IF_ERROR(dirty(lane));
-                DP_RETURN_IF_ERROR(settings_.resume_from.empty() ? materialise_and_restore() : resume());
-                break;
-            }
-            case Arm::uninterrupted:
-            case Arm::natural: begin(kFreshLane); break;
+        if (arm_ == Arm::restored || faults_.has(instrument::FaultKind::cached_control)) {
+            lane = restored_lane();
+            if (lane != kFreshLane) DP_RETURN_IF_ERROR(dirty(lane));
+            DP_RETURN_IF_ERROR(settings_.resume_from.empty() ? materialise_and_restore() : resume());
+        } else if (arm_ == Arm::fresh || arm_ == Arm::repeat) {
+            DP_RETURN_IF_ERROR(materialise(kFreshLane));
+        } else {
+            begin(kFreshLane);
         }
         recorder_.set_phase(ForwardPhase::resume);
         const state::Lane& state = engine_.lane(lane);
         const Position stop = arm_ == Arm::natural ? 0 : request_.boundary;
         DP_RETURN_IF_ERROR(
             prefill(lane, prompt.subspan(static_cast<std::size_t>(state.length)), stop, true, "prefill"));
+        faults_.after_prefill(lane);
         recorder_.ledger_event("prefill", state, "", prompt, occupant_);
         recorder_.count_rows(state);
-        DP_RETURN_IF_ERROR(settings_.lockstep ? decode_in_lockstep(lane) : decode(lane));
+        DP_RETURN_IF_ERROR(decode(lane));
         recorder_.ledger_event("end", state, "", prompt, occupant_);
         engine_.observer().set_sink(nullptr);
+        DP_RETURN_IF_ERROR(faults_.check_acted());
         return recorder_.status();
     }
 
@@ -91,7 +93,7 @@ private:
 
     void begin(int lane) {
         engine_.begin_request(lane, request());
-        engine_.observer().set_sink(&recorder_);
+        engine_.observer().set_sink(&faults_);
     }
 
     // Prefill in visible steps: the engine's own chunks, one call each.
@@ -151,6 +153,10 @@ private:
         const state::Lane& from = engine_.lane(kFreshLane);
         DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, state::take_snapshot(from, identity_));
         recorder_.ledger_event("snapshot", from, state::tier_name(settings_.treatment.tier), request_.prompt, {});
+        const std::vector<TokenId> other(request_.prompt.rbegin(), request_.prompt.rend());
+        DP_RETURN_IF_ERROR(faults_.at_snapshot(
+            from.id(), std::span(request_.prompt).subspan(static_cast<std::size_t>(request_.boundary)), other,
+            snapshot));
         if (!settings_.snapshot_file.empty())
             DP_RETURN_IF_ERROR(state::write_snapshot(snapshot, settings_.snapshot_file, false));
         return snapshot;
@@ -180,6 +186,8 @@ private:
         DP_ASSIGN_OR_RETURN(const auto recomputed, restore_request(engine_, snapshot, identity_, settings_.treatment,
                                                                    to.id(), base_ ? &*base_ : nullptr));
         if (recomputed) record_scratch(*recomputed);
+        DP_RETURN_IF_ERROR(faults_.after_restore(to.id(), assembly_.draft_dir));
+        engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
         engine_.set_request(to.id(), request());
         recorder_.ledger_event("restore", to, state::tier_name(settings_.treatment.tier), request_.prompt,
                                occupant_tokens);
@@ -201,10 +209,17 @@ private:
     }
 
     Status decode(int lane) {
+        decode::ModelDrafter model_drafter(*engine_.core().draft_forward());
+        decode::ScriptedDrafter scripted(engine_.core().settings().block, settings_.script);
+        decode::Drafter& healthy = settings_.script ? static_cast<decode::Drafter&>(scripted) : model_drafter;
+        decode::Drafter& drafter = faults_.drafter(healthy);
+        return settings_.lockstep ? decode_in_lockstep(lane, drafter) : decode_freely(lane, drafter);
+    }
+
+    Status decode_freely(int lane, decode::Drafter& drafter) {
         // The prompt's own continuation may be a stop token: then there is nothing to decode.
         const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
         if (std::find(stops.begin(), stops.end(), engine_.lane(lane).anchor) != stops.end()) return {};
-        decode::ModelDrafter drafter(*engine_.core().draft_forward());
         DP_RETURN_IF_ERROR(start_controller(lane, drafter));
         for (std::size_t cycle = 0; cycle < request_.cycles; ++cycle) {
             auto result = engine_.cycle({&lane, 1}, drafter, verify_rows());
@@ -212,17 +227,16 @@ private:
             retained_ += result.value()[0].retained;
             report("decode", cycle + 1, request_.cycles);
             DP_RETURN_IF_ERROR(recorder_.status());
-            if (result.value()[0].finished) break;
+            if (result.value()[0].finished || !recorder_.ended_early().empty()) break;
         }
         return {};
     }
 
     // The control's cycles, each committing its tokens. What this arm chose behind the prompt is in the ledger by now.
-    Status decode_in_lockstep(int lane) {
+    Status decode_in_lockstep(int lane, decode::Drafter& drafter) {
         const ControlTokens& control = *settings_.lockstep;
         if (control.first_anchor() == nullptr) return {};
         engine_.lane(lane).anchor = *control.first_anchor();
-        decode::ModelDrafter drafter(*engine_.core().draft_forward());
         DP_RETURN_IF_ERROR(start_controller(lane, drafter));
         for (std::size_t cycle = 0; cycle < control.cycles.size(); ++cycle) {
             const ControlCycle& tokens = control.cycles[cycle];
@@ -232,6 +246,7 @@ private:
             retained_ += tokens.committed.size();
             report("decode", cycle + 1, control.cycles.size());
             DP_RETURN_IF_ERROR(recorder_.status());
+            if (!recorder_.ended_early().empty()) break;
         }
         return {};
     }
@@ -259,6 +274,7 @@ private:
     Arm arm_;
     ObservedEngine& engine_;
     Recorder& recorder_;
+    instrument::FaultInjector faults_;
     state::StateIdentity identity_;
     std::filesystem::path scratch_file_;   // of the disk tier
     std::optional<state::Snapshot> base_;  // exact, at base_length()
@@ -386,6 +402,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, engine_settings));
 
     Recorder recorder(recorder_options(assembly, request, settings, arm, *core), writer);
+    DP_RETURN_IF_ERROR(instrument::check_faults(settings.treatment.faults, core->shape(), request.boundary));
     ObservedEngine engine(std::move(core));
 
     std::optional<AtomicDirectory> workspace;
@@ -403,6 +420,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
         header.treatment.lane_from = kFreshLane;
         header.treatment.lane_to = settings.treatment.move ? kMovedLane : kFreshLane;
     }
+    if (!recorder.ended_early().empty()) header.notes.push_back(recorder.ended_early());
     header.ledger = std::move(recorder.ledger);
     header.schedule = std::move(recorder.schedule);
     header.totals.rows = std::move(recorder.rows);
@@ -411,6 +429,7 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     result.path = path;
     result.cycles = recorder.cycles();
     result.retained = run.retained();
+    result.ended_early = recorder.ended_early();
     DP_ASSIGN_OR_RETURN(result.digest, writer.finish(std::move(header)));
     return result;
 }

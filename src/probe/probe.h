@@ -27,6 +27,8 @@ struct ProbeRequest {
     Position boundary = 0;           // B: page-aligned, 0 < B < P
     std::size_t cycles = 0;          // decode cycles, at least 1; fewer are run when a stop token ends the request
     TemplateIdentity chat_template;  // empty unless the prompt is a rendered chat; part of the snapshot's namespace
+    // Prompt of the request that leaves the restored arm's lane dirty; empty: this prompt backwards.
+    std::vector<TokenId> occupant;
 };
 
 struct ProbeSettings {
@@ -40,8 +42,9 @@ struct ProbeSettings {
     // Set: every cycle commits what the control committed there, and there are as many cycles as it had. For the
     // control itself it is not set. Needs level 2, whose ledger says what the arm chose behind the prompt.
     std::shared_ptr<const ControlTokens> lockstep;
-    RestoreTreatment treatment;           // of the restored arm
-    std::filesystem::path snapshot_file;  // where the restored arm also keeps its snapshot; empty: nowhere
+    RestoreTreatment treatment;              // of the restored arm; faults also of a computing one that takes them
+    decode::ScriptedDrafter::Script script;  // proposes in the draft's place, which then needs level 2 or below
+    std::filesystem::path snapshot_file;     // where the restored arm also keeps its snapshot; empty: nowhere
     // The tier `process`: runs the rest of the arm that was suspended in `directory` in a new process, which writes the
     // capture at `path`. Required for that tier.
     std::function<Status(const std::filesystem::path& directory, const std::filesystem::path& path, bool force)>
@@ -49,7 +52,8 @@ struct ProbeSettings {
     // The two halves of such an arm, see probe/suspend.h: where the first leaves its state, where the second finds it.
     std::filesystem::path suspend_to;
     std::filesystem::path resume_from;
-    std::string build_digest;  // 64 hex digits
+    std::string build_digest;         // 64 hex digits
+    std::optional<NearTie> near_tie;  // recorded by computing arms (probe/near_tie.h)
     // Called while work goes on: what is being done, how much of how much. May be empty.
     std::function<void(std::string_view phase, std::size_t done, std::size_t total)> progress;
 };
@@ -59,6 +63,7 @@ struct ArmResult {
     std::string digest;  // capture digest
     std::size_t cycles = 0;
     std::size_t retained = 0;
+    std::string ended_early;  // why a restored arm stopped at rows that are not finite; empty when it did not
 };
 
 // Largest P accepted for a model pair: what position embeddings and the context allow.

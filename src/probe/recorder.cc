@@ -197,7 +197,7 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
         std::partial_sort(scores.begin(), scores.begin() + 2, scores.end(), std::greater<>());
         step_.selector_margins.push_back(scores[0] - scores[1]);
     }
-    for (std::size_t r = 0; options_.require_finite_draft && status_.ok() && r < hidden.rows; ++r) {
+    for (std::size_t r = 0; options_.require_finite && status_.ok() && r < hidden.rows; ++r) {
         if (std::all_of(hidden.row(r), hidden.row(r) + hidden.cols, [](float x) { return std::isfinite(x); })) continue;
         status_ =
             corrupt(fmt::format("draft: hidden row {} of the block at position {} is not finite, expected finite "
@@ -238,6 +238,40 @@ void Recorder::on_verify(const decode::VerifyView& view) {
     step_.forced = view.forced;
     step_.committed.assign(view.committed.begin(), view.committed.end());
     step_.next_anchor = view.next_anchor;
+    if (!options_.require_finite) cut_at_non_finite(view);
+}
+
+// Rows up to the first one that is not finite are evidence, nothing behind them is, and no token of this cycle is given
+// out. The anchor's row stays even when it is that row: a step has one.
+void Recorder::cut_at_non_finite(const decode::VerifyView& view) {
+    const auto finite = [&](std::size_t row) {
+        return std::all_of(view.hidden.row(row), view.hidden.row(row) + view.hidden.cols,
+                           [](float x) { return std::isfinite(x); });
+    };
+    std::size_t first = 0;
+    while (first < view.hidden.rows && finite(first)) ++first;
+    if (first == view.hidden.rows) return;
+    ended_early_ = fmt::format(
+        "the arm ended at cycle {}: the target's hidden row {} of that cycle is not finite; state was read that nobody "
+        "wrote, or that was damaged",
+        cycle_, first);
+    const std::size_t kept = std::max<std::size_t>(first, 1);
+    const auto verified = static_cast<std::int64_t>(kept) - 1;
+    if (verified < step_.verified) step_.verified_cut = CutReason::error;
+    step_.verified = verified;
+    step_.accepted = std::min(step_.accepted, verified);
+    step_.accepted_cut = step_.accepted < verified ? CutReason::mismatch : CutReason::none;
+    step_.retained = step_.emitted = 0;
+    step_.retained_cut = step_.emitted_cut = CutReason::error;
+    step_.censored = !observed_acceptance(step_).rejected;
+    step_.target_choices.resize(kept);
+    step_.target_top2.resize(2 * kept);
+    step_.target_top2_logits.resize(2 * kept);
+    step_.target_margins.resize(kept);
+    step_.target_hidden_digests.resize(kept);
+    target_hidden_.resize(kept * view.hidden.cols);
+    step_.committed.clear();
+    step_.next_anchor = step_.anchor;
 }
 
 void Recorder::on_commit(const state::Lane& lane, const decode::CycleResult&, const budget::Controller* controller) {

@@ -22,9 +22,9 @@ struct RecorderOptions {
     std::string request;           // key
     std::string tokenizer_digest;
     std::string numerics_class;
-    // A computing arm must be finite throughout. A restored one may not be: a draft that reads rows nobody wrote is a
-    // finding.
-    bool require_finite_draft = true;
+    // A computing arm must be finite throughout. A restored one may not be: rows made from state that nobody wrote are
+    // a finding.
+    bool require_finite = true;
 };
 
 class Recorder final : public instrument::CycleSink {
@@ -46,12 +46,17 @@ public:
 
     const Status& status() const { return status_; }
     std::size_t cycles() const { return cycle_; }
+    // Why the arm has to end behind its last recorded cycle: a sentence about a target row that is not finite. Empty
+    // otherwise.
+    const std::string& ended_early() const { return ended_early_; }
 
     std::vector<LedgerEvent> ledger;
     std::vector<ForwardCall> schedule;
     std::vector<ComponentRows> rows;
 
 private:
+    void cut_at_non_finite(const decode::VerifyView& view);
+
     RecorderOptions options_;
     CaptureWriter& writer_;
     ForwardPhase phase_ = ForwardPhase::materialise;
@@ -59,6 +64,7 @@ private:
     std::vector<Bf16> draft_hidden_;
     std::vector<Bf16> target_hidden_;
     std::size_t cycle_ = 0;
+    std::string ended_early_;
     Status status_;
 };
 

@@ -15,7 +15,8 @@ Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine&
                                                      const state::Snapshot* base) {
     decode::EngineCore& core = engine.core();
     state::Lane& lane = engine.lane(lane_id);
-    const instrument::DraftMemory before = instrument::remember_draft_memory(lane);
+    DP_ASSIGN_OR_RETURN(const instrument::CopyFaults faults,
+                        instrument::CopyFaults::before_restore(treatment.faults, lane, snapshot.length));
     decode::Recomputed recomputed;
     const bool recompute = treatment.draft == DraftRestore::recompute;
     if (recompute) {
@@ -23,10 +24,7 @@ Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine&
     }
     DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, treatment.draft, lane, treatment.target));
     if (recompute) core.adopt_context(recomputed, lane);
-    const bool rings = treatment.draft == DraftRestore::exact || recompute;
-    for (const instrument::Fault& fault : treatment.faults) {
-        instrument::shift_context_rows(lane, before, fault.shift, rings);
-    }
+    faults.apply(lane, treatment.draft == DraftRestore::exact || recompute);
     if (state::rebuilds_rings(treatment.draft)) core.draft_forward()->rebuild_rings(lane);
     if (!recompute) return std::optional<RecomputeCost>();
     return std::optional<RecomputeCost>({recomputed.start, std::move(recomputed.calls)});

@@ -258,8 +258,8 @@ TEST_F(Calibrate, the_seed_says_where_it_came_from) {
 TEST_F(Calibrate, equal_contexts_with_different_outcomes_are_refused) {
     const fixture::ArmData arm = small_arm(Arm::fresh, {3, 7, 0});
     const std::function<void(StepRecord&)> damages[] = {
-        [](StepRecord& s) { fixture::set_accepted(s, 2); },
-        [](StepRecord& s) { fixture::set_accepted(s, 4); },
+        [](StepRecord& s) { fixture::set_matches(s, 2); },
+        [](StepRecord& s) { fixture::set_matches(s, 4); },
         [](StepRecord& s) { s.prefix_confidence[6] = 0.25f; },
         [](StepRecord& s) { s.proposals[6] += 1; },
     };

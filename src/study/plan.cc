@@ -20,6 +20,18 @@ constexpr std::int64_t kPlanVersion = 1;
 constexpr PlanVerb kVerbs[] = {PlanVerb::start, PlanVerb::materialise, PlanVerb::save, PlanVerb::restore,
                                PlanVerb::evict, PlanVerb::spoil,       PlanVerb::run};
 
+// Other faults need an arm of their own: they act on the lane that was saved, or around the one drafter of all lanes.
+bool acts_while_copying(instrument::FaultKind kind) {
+    switch (kind) {
+        case instrument::FaultKind::context_shift:
+        case instrument::FaultKind::rows_unwritten:
+        case instrument::FaultKind::stale_occupant:
+        case instrument::FaultKind::missing_component:
+        case instrument::FaultKind::double_quantisation: return true;
+        default: return false;
+    }
+}
+
 // Members that nobody reads are mistakes.
 Status check_members(const Json& object, std::string_view subject, std::initializer_list<std::string_view> known) {
     if (!object.is_object()) {
@@ -249,6 +261,12 @@ private:
             }
             Result<instrument::Fault> parsed = instrument::parse_fault(fault.get_ref<const std::string&>());
             if (!parsed.ok()) return parsed.status().with_context(subject);
+            if (!acts_while_copying(parsed->kind)) {
+                return invalid_argument(
+                    fmt::format("{}.inject: found {}, expected a fault that acts while the restore copies: "
+                                "context-shift, rows-unwritten, stale-occupant, missing-component, double-quantisation",
+                                subject, parsed->spelling));
+            }
             step.treatment.faults.push_back(std::move(*parsed));
         }
         return {};

@@ -223,6 +223,8 @@ private:
     }
 
     Status restore(const PlanStep& step) {
+        DP_RETURN_IF_ERROR(
+            instrument::check_faults(step.treatment.faults, engine_.core().shape(), requests_[step.request].boundary));
         Saved& saved = saved_[step.snapshot];
         DP_ASSIGN_OR_RETURN(const std::string_view tier, load(saved, step.snapshot));
         DP_RETURN_IF_ERROR(take_lane(step, Arm::restored));
@@ -235,6 +237,8 @@ private:
         DP_ASSIGN_OR_RETURN(const auto cost,
                             probe::restore_request(engine_, *saved.memory, identity_, step.treatment, step.lane));
         if (cost) record_scratch(*cost, run);
+        // What a broken restore leads to ends its run with a record, not the plan with an error.
+        engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
         engine_.set_request(step.lane, probe::engine_request(assembly_, requests_[step.request], settings_));
         run.treatment.restore_target = state::target_restore_name(step.treatment.target);
         run.treatment.restore_draft = state::draft_restore_name(step.treatment.draft);
@@ -315,7 +319,8 @@ private:
             Run& run = *on(decoding[i]);
             DP_RETURN_IF_ERROR(run.recorder->status());
             ++run.cycles;
-            if (stepped.cycles[i].finished || run.cycles == request_of(run).cycles) DP_RETURN_IF_ERROR(end(run));
+            const bool over = stepped.cycles[i].finished || !run.recorder->ended_early().empty();
+            if (over || run.cycles == request_of(run).cycles) DP_RETURN_IF_ERROR(end(run));
         }
         return {};
     }
@@ -342,6 +347,7 @@ private:
         const probe::ProbeRequest& request = request_of(run);
         run.recorder->ledger_event("end", engine_.lane(run.lane), "", request.prompt, run.occupant);
         CaptureHeader header = probe::arm_header(assembly_, request, settings_, run.arm, engine_.core());
+        if (!run.recorder->ended_early().empty()) header.notes.push_back(run.recorder->ended_early());
         header.treatment = run.treatment;
         header.treatment.lane_to = run.lane;
         if (run.arm == Arm::repeat) header.treatment.lane_from = run.lane;

@@ -167,7 +167,7 @@ TEST_F(BadInput, prompts_that_do_not_fit_the_model_or_the_boundary) {
     write_ids(4090);
     expect_refused(request + "96", {"prompt: 4090 tokens, expected at most 3960"});
     expect_refused("generate --target '" + golden("target-r2") + "' --prompt-ids ids.json",
-                   {"prompt: 4090 tokens and --max-tokens 64", "at most 4096 positions"});
+                   {"ids.json: 4090 tokens and --max-tokens 64", "at most 4096 positions"});
 }
 
 TEST_F(BadInput, directories_that_are_not_checkpoints) {

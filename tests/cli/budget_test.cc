@@ -112,12 +112,33 @@ TEST_F(BudgetProgram, refuses_bad_costs) {
     expect_refused("o/control --costs nowhere.json --out s.json", {"--costs: nowhere.json"});
 }
 
+TEST_F(BudgetProgram, measures_costs_on_the_models_of_the_captures) {
+    const ProgramRun made =
+        run("budget calibrate o/control " + pair() + "--lanes 3 --context 70 --out measured.json --json");
+    ASSERT_EQ(made.exit, 0) << made.err;
+    EXPECT_THAT(made.err, ::testing::HasSubstr("costs measured with 3 lanes of 70 tokens"));
+    const Json costs = parsed(made.out)["cost"];
+    ASSERT_EQ(costs.size(), 8u);
+    for (const Json& cost : costs) EXPECT_GT(cost.get<double>(), 0);
+    // The seed serves: verify rows are its own, and tokens are those of any budget.
+    const std::string words = pair() + "--prompt-ids ids.json --prefix-tokens 96 --cycles 6 --out ";
+    const ProgramRun frozen = run("probe " + words + "f --budget measured.json --json");
+    ASSERT_EQ(frozen.exit, 0) << frozen.err;
+    EXPECT_EQ(parsed(frozen.out)["verdict"], "SAME");
+    EXPECT_EQ(run("compare o/control f/control").exit, 4);
+
+    expect_refused(
+        "o/control --target '" + golden("target-r2-mlx4") + "' --draft '" + golden("draft-w64") + "' --out s.json",
+        {"--target: costs were measured on files with digest", "the models of the captures"});
+}
+
 TEST_F(BudgetProgram, refuses_captures_that_do_not_serve) {
     const std::string rest = " --costs costs.json --out s.json";
     expect_refused(rest, {"found 0 names, expected CAPTURE..."});
     expect_refused("nowhere" + rest, {"nowhere", "no such capture directory"});
     expect_refused("o" + rest, {"o: found the output of a probe", "calibrate from its control/"});
-    expect_refused("o/control", {"--costs FILE.json is missing"});
+    expect_refused("o/control --out s.json", {"found neither or a mixture of --costs and of --target with --draft"});
+    expect_refused("o/control --target t" + rest, {"found neither or a mixture"});
     expect_refused("o/control --costs costs.json", {"--out SEED.json is missing"});
     expect_refused("o/control --lanes 0" + rest, {"--lanes"});
 

@@ -1,0 +1,379 @@
+#include "scenario.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/files.h"
+#include "base/hash.h"
+#include "compare/compare.h"
+#include "instrument/observer.h"
+#include "probe/near_tie.h"
+#include "probe/probe.h"
+#include "state/restore_form.h"
+
+namespace draftprobe::scenario {
+
+using probe::Assembly;
+using probe::ProbeRequest;
+using probe::ProbeSettings;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxFileBytes = 1 << 20;
+
+Status check_keys(const Json& object, std::string_view subject, const std::set<std::string>& known) {
+    if (!object.is_object()) return corrupt(fmt::format("{}: expected an object", subject));
+    for (const auto& [key, value] : object.items()) {
+        if (!known.contains(key)) {
+            return corrupt(fmt::format("{}: unknown key '{}', expected some of {}", subject, key, fmt::join(known, ", ")));
+        }
+    }
+    return {};
+}
+
+const std::set<std::string> kScenarioKeys = {
+    "name",   "about",    "pair",   "control_pair", "prompt",   "boundary", "suffix",       "cycles", "level",
+    "kv",     "numerics", "chunk",  "treatment",    "faults",   "occupant", "script",       "build",  "chat",
+    "control", "treated", "near_tie", "control_changes", "treat", "expect",  "twin",         "budget"};
+const std::set<std::string> kExpectKeys = {"verdict",   "changed", "stage",    "component", "detail", "shift",
+                                           "cycle",     "exit",    "refusals", "warning",   "flips", 
+                                           "why",       "first_proposal_difference", "matched"};
+
+Status check_scenario(const Json& spec, std::string_view subject, bool twin) {
+    DP_RETURN_IF_ERROR(check_keys(spec, subject, kScenarioKeys));
+    for (const char* key : {"name", "pair", "prompt", "boundary", "suffix", "cycles", "expect"}) {
+        if (!spec.contains(key)) return corrupt(fmt::format("{}: key '{}' is missing", subject, key));
+    }
+    DP_RETURN_IF_ERROR(check_keys(spec["expect"], fmt::format("{}.expect", subject), kExpectKeys));
+    DP_ASSIGN_OR_RETURN(const std::string verdict, json_get_string(spec["expect"], "verdict", subject));
+    // A verdict without a place is half of an answer.
+    if (verdict == "CHANGED" && !(spec["expect"].contains("stage") && spec["expect"].contains("component"))) {
+        return corrupt(fmt::format("{}: CHANGED is expected with a stage and a component", subject));
+    }
+    if (twin && spec.contains("twin")) return corrupt(fmt::format("{}: a twin has no twin", subject));
+    return {};
+}
+
+std::string source_path(const std::string& name) { return std::string(DRAFTPROBE_SOURCE_DIR) + "/" + name; }
+
+// A copy of the directory in which one thing differs.
+Status copy_changed(const fs::path& from, const fs::path& to, const std::string& change, const Json& patch) {
+    std::error_code error;
+    fs::create_directories(to);
+    for (const auto& entry : fs::directory_iterator(from)) {
+        fs::copy_file(entry.path(), to / entry.path().filename(), fs::copy_options::overwrite_existing, error);
+        if (error) return io_error(fmt::format("{}: {}", entry.path().string(), error.message()));
+    }
+    const auto rewrite = [&](const char* name, const auto& edit) -> Status {
+        const fs::path file = to / name;
+        DP_ASSIGN_OR_RETURN(std::string text, read_text_file(file, std::uint64_t{1} << 26));
+        DP_RETURN_IF_ERROR(edit(text));
+        fs::remove(file);
+        return write_file(file, std::string_view(text));
+    };
+    if (change == "weights") {
+        // The low byte of the last value: still a number, another one.
+        return rewrite("model.safetensors", [](std::string& text) {
+            text[text.size() - 2] = static_cast<char>(text[text.size() - 2] ^ 1);
+            return Status();
+        });
+    }
+    if (change == "tokenizer") {
+        return rewrite("tokenizer.json", [](std::string& text) {
+            text += "\n";
+            return Status();
+        });
+    }
+    return rewrite("config.json", [&](std::string& text) -> Status {
+        DP_ASSIGN_OR_RETURN(Json config, parse_json(text, "config.json"));
+        config.merge_patch(patch);
+        text = config.dump();
+        return {};
+    });
+}
+
+struct PairPaths {
+    std::string target;
+    std::string draft;
+};
+
+Result<PairPaths> named_pair(const std::string& name) {
+    static const std::map<std::string, PairPaths> kPairs = {
+        {"toy", {"tests/golden/target-r2", "tests/golden/draft-w64"}},
+        {"toy-mlx4", {"tests/golden/target-r2-mlx4", "tests/golden/draft-w64"}},
+        {"mini", {"models/mini-dense-mlx4", "models/mini-dense-draft"}}};
+    const auto at = kPairs.find(name);
+    if (at == kPairs.end()) return corrupt(fmt::format("pair '{}', expected toy, toy-mlx4 or mini", name));
+    return PairPaths{source_path(at->second.target), source_path(at->second.draft)};
+}
+
+// "toy", or {"base": "toy", "target" | "draft": "weights" | "tokenizer" | {config patch}}.
+Result<const Assembly*> load_pair(const Json& spec, const fs::path& scratch) {
+    static std::map<std::string, Assembly> loaded;
+    const std::string key = spec.dump();
+    if (const auto at = loaded.find(key); at != loaded.end()) return &at->second;
+    const bool changed = spec.is_object();
+    if (changed) DP_RETURN_IF_ERROR(check_keys(spec, "pair", {"base", "target", "draft"}));
+    DP_ASSIGN_OR_RETURN(PairPaths paths, named_pair(changed ? spec.value("base", "") : spec.get<std::string>()));
+    for (const auto& [part, path] : {std::pair{"target", &paths.target}, std::pair{"draft", &paths.draft}}) {
+        if (!changed || !spec.contains(part)) continue;
+        const Json& change = spec[part];
+        const fs::path copy = scratch / fmt::format("changed-{}-{}", part, sha256_hex(key).substr(0, 8));
+        DP_RETURN_IF_ERROR(copy_changed(*path, copy, change.is_string() ? change.get<std::string>() : "", change));
+        *path = copy.string();
+    }
+    probe::AssemblyOptions options;
+    options.use_digest_cache = false;
+    DP_ASSIGN_OR_RETURN(Assembly assembly, probe::load_assembly(paths.target, paths.draft, true, options));
+    return &loaded.emplace(key, std::move(assembly)).first->second;
+}
+
+std::uint64_t mix(std::uint64_t seed, std::uint64_t index) {
+    const std::uint64_t words[] = {seed, index};
+    return xxh3_64(std::as_bytes(std::span(words)));
+}
+
+// {"seed": N} | {"ids": [...]} | {"file": PATH}; `tokens` ids of it.
+Result<std::vector<TokenId>> read_prompt(const Json& spec, const Assembly& assembly, std::size_t tokens) {
+    DP_RETURN_IF_ERROR(check_keys(spec, "prompt", {"seed", "ids", "file"}));
+    std::vector<TokenId> ids;
+    if (spec.contains("ids")) {
+        ids = spec["ids"].get<std::vector<TokenId>>();
+    } else if (spec.contains("file")) {
+        DP_ASSIGN_OR_RETURN(const std::string text,
+                            read_text_file(source_path(spec["file"].get<std::string>()), kMaxFileBytes));
+        DP_ASSIGN_OR_RETURN(ids, assembly.tokenizer->encode(text));
+    } else {
+        DP_ASSIGN_OR_RETURN(const std::uint64_t seed, json_get_u64(spec, "seed", "prompt"));
+        // Ids below every special one of the toys.
+        for (std::size_t i = 0; i < tokens; ++i) ids.push_back(static_cast<TokenId>(mix(seed, i) % 240));
+    }
+    if (ids.size() < tokens) return corrupt(fmt::format("prompt: {} ids, expected at least {}", ids.size(), tokens));
+    ids.resize(tokens);
+    return ids;
+}
+
+struct Arms {
+    ProbeRequest request;
+    ProbeSettings settings;
+    const Assembly* assembly = nullptr;
+};
+
+// What the target says without a draft, behind the prompt: scripts propose from it.
+Result<std::vector<TokenId>> continuation(const Arms& arms, std::size_t tokens) {
+    decode::EngineSettings settings = arms.settings.engine;
+    settings.max_tokens = arms.request.prompt.size() + tokens + 16;
+    DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(arms.assembly->models, settings));
+    instrument::ObservedEngine engine(std::move(core));
+    engine.begin_request(0, {{tokens + 1, {}}});
+    DP_RETURN_IF_ERROR(engine.prefill(0, arms.request.prompt, 0, true));
+    std::vector<TokenId> ids = {engine.lane(0).anchor};
+    while (ids.size() < tokens) {
+        DP_ASSIGN_OR_RETURN(const TokenId next, engine.plain_step(0));
+        ids.push_back(next);
+    }
+    return ids;
+}
+
+// {"seed": N, "hits": [rate per position]}: the target's own token with that probability, else another one.
+Result<decode::ScriptedDrafter::Script> make_script(const Json& spec, const Arms& arms) {
+    DP_RETURN_IF_ERROR(check_keys(spec, "script", {"seed", "hits"}));
+    const auto hits = spec["hits"].get<std::vector<double>>();
+    const auto seed = spec["seed"].get<std::uint64_t>();
+    const auto block = static_cast<std::size_t>(arms.assembly->models.draft->config().block);
+    if (hits.size() != block - 1) return corrupt(fmt::format("script.hits: {} rates, expected {}", hits.size(), block - 1));
+    DP_ASSIGN_OR_RETURN(std::vector<TokenId> ids, continuation(arms, (arms.request.cycles + 2) * block));
+    const auto first = static_cast<Position>(arms.request.prompt.size());
+    decode::ScriptedDrafter::Script script = [hits, seed, ids = std::move(ids), first](const state::Lane& lane,
+                                                                                        std::size_t t) -> TokenId {
+        const auto position = static_cast<std::size_t>(lane.length - first) + t;
+        const std::uint64_t draw = mix(seed, static_cast<std::uint64_t>(lane.length) * 16 + t);
+        const bool hit = static_cast<double>(draw >> 11) * 0x1p-53 < hits[t - 1];
+        const TokenId right = position < ids.size() ? ids[position] : 0;
+        return hit ? right : (right + 1) % 240;
+    };
+    return script;
+}
+
+Status read_treatment(const Json& spec, probe::RestoreTreatment& treatment) {
+    DP_RETURN_IF_ERROR(check_keys(spec, "treatment", {"restore_target", "restore_draft", "tier", "move"}));
+    treatment.move = spec.value("move", true);
+    DP_ASSIGN_OR_RETURN(treatment.target, state::parse_target_restore(spec.value("restore_target", "exact")));
+    DP_ASSIGN_OR_RETURN(treatment.draft, state::parse_draft_restore(spec.value("restore_draft", "exact")));
+    DP_ASSIGN_OR_RETURN(treatment.tier, state::parse_tier(spec.value("tier", "memory")));
+    return {};
+}
+
+Result<numerics::NumericsClass> numerics_class(const std::string& name) {
+    using numerics::NumericsClass;
+    for (const auto cls : {NumericsClass::f32, NumericsClass::i8dot, NumericsClass::schedule_sensitive}) {
+        if (numerics::numerics_class_name(cls) == name) return cls;
+    }
+    return corrupt(fmt::format("numerics '{}'", name));
+}
+
+Result<Arms> read_arms(const Json& spec, const Json& pair, const fs::path& scratch) {
+    Arms arms;
+    DP_ASSIGN_OR_RETURN(arms.assembly, load_pair(pair, scratch));
+    ProbeSettings& s = arms.settings;
+    s.engine.isa = numerics::best_isa();
+    s.engine.threads = 2;
+    s.engine.chunk_tokens = spec.value("chunk", std::size_t{64});
+    s.engine.kv_format = spec.value("kv", "bf16") == "int8" ? state::KvFormat::int8 : state::KvFormat::bf16;
+    DP_ASSIGN_OR_RETURN(s.engine.numerics, numerics_class(spec.value("numerics", "f32")));
+    s.level = spec.value("level", 3);
+    s.digest_every = 1;
+    s.build_digest = sha256_hex(spec.value("build", "scenario"));
+    if (spec.contains("treatment")) DP_RETURN_IF_ERROR(read_treatment(spec["treatment"], s.treatment));
+
+    ProbeRequest& r = arms.request;
+    r.boundary = spec["boundary"].get<Position>();
+    r.cycles = spec["cycles"].get<std::size_t>();
+    const std::size_t tokens = static_cast<std::size_t>(r.boundary) + spec["suffix"].get<std::size_t>();
+    DP_ASSIGN_OR_RETURN(r.prompt, read_prompt(spec["prompt"], *arms.assembly, tokens));
+    if (spec.contains("chat")) {
+        r.chat_template = {sha256_hex(std::string_view("template")), spec["chat"].get<std::string>(), "", ""};
+    }
+    if (!spec.contains("occupant") || spec["occupant"] == "reversed") {
+        // The probe's own.
+    } else if (spec["occupant"] == "same") {
+        r.occupant = r.prompt;
+    } else {
+        DP_ASSIGN_OR_RETURN(r.occupant, read_prompt(spec["occupant"], *arms.assembly, tokens));
+    }
+    if (spec.contains("script")) {
+        DP_ASSIGN_OR_RETURN(s.script, make_script(spec["script"], arms));
+    }
+    return arms;
+}
+
+Result<Arm> arm_of(const std::string& name) {
+    for (const Arm arm : {Arm::fresh, Arm::restored, Arm::natural, Arm::uninterrupted, Arm::repeat}) {
+        if (arm_name(arm) == name) return arm;
+    }
+    return corrupt(fmt::format("arm '{}'", name));
+}
+
+}  // namespace
+
+Result<std::vector<Pair>> read_scenarios(const fs::path& directory) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(directory)) {
+        if (entry.path().extension() == ".json") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    std::vector<Pair> pairs;
+    std::set<std::string> names;
+    for (const fs::path& file : files) {
+        const std::string subject = file.filename().string();
+        DP_ASSIGN_OR_RETURN(const Json document, parse_json_file(file, kMaxFileBytes));
+        DP_RETURN_IF_ERROR(check_keys(document, subject, {"field", "about", "defaults", "scenarios"}));
+        DP_ASSIGN_OR_RETURN(const std::string field, json_get_string(document, "field", subject));
+        DP_ASSIGN_OR_RETURN(const Json* list, json_get_array(document, "scenarios", subject));
+        for (const Json& entry : *list) {
+            Json spec = document.value("defaults", Json::object());
+            spec.merge_patch(entry);
+            const std::string name = spec.value("name", "");
+            if (!names.insert(name).second) return corrupt(fmt::format("{}: '{}' twice", subject, name));
+            DP_RETURN_IF_ERROR(check_scenario(spec, fmt::format("{}: {}", subject, name), false));
+            Pair pair;
+            if (spec.contains("twin")) {
+                Json twin = spec;
+                twin.erase("twin");
+                // Expectations are not inherited: a twin says what comes out of it.
+                twin.erase("expect");
+                twin.merge_patch(spec["twin"]);
+                DP_RETURN_IF_ERROR(check_scenario(twin, fmt::format("{}: twin of {}", subject, name), true));
+                pair.twins.push_back({name + " twin", field, std::move(twin)});
+            }
+            spec.erase("twin");
+            pair.faulty = {name, field, std::move(spec)};
+            pairs.push_back(std::move(pair));
+        }
+    }
+    return pairs;
+}
+
+Result<Comparison> run_scenario(const Scenario& scenario, const fs::path& scratch) {
+    const Json& spec = scenario.spec;
+    Json control_spec = spec;
+    if (spec.contains("control_changes")) control_spec.merge_patch(spec["control_changes"]);
+    DP_ASSIGN_OR_RETURN(Arms control, read_arms(control_spec, spec.value("control_pair", spec["pair"]), scratch));
+    DP_ASSIGN_OR_RETURN(Arms treated, read_arms(spec, spec["pair"], scratch));
+    if (spec.value("near_tie", false)) {
+        DP_ASSIGN_OR_RETURN(control.settings.near_tie,
+                            probe::measure_near_tie(*control.assembly, control.request, control.settings));
+    }
+    const auto faults = [](const Json& from, ProbeSettings& settings) -> Status {
+        if (!from.contains("faults")) return {};
+        for (const Json& text : from["faults"]) {
+            DP_ASSIGN_OR_RETURN(instrument::Fault fault, instrument::parse_fault(text.get<std::string>()));
+            settings.treatment.faults.push_back(std::move(fault));
+        }
+        return {};
+    };
+    DP_RETURN_IF_ERROR(faults(spec.value("control_changes", Json::object()), control.settings));
+    DP_RETURN_IF_ERROR(faults(spec, treated.settings));
+    DP_ASSIGN_OR_RETURN(const Arm control_arm, arm_of(spec.value("control", "fresh")));
+    DP_ASSIGN_OR_RETURN(const Arm treated_arm, arm_of(spec.value("treated", "restored")));
+    std::string directory = scenario.name;
+    std::replace(directory.begin(), directory.end(), ' ', '-');
+    const fs::path base = scratch / directory;
+    fs::create_directories(base);
+    DP_RETURN_IF_ERROR(probe::run_arm(*control.assembly, control.request, control.settings, control_arm,
+                                      base / "control", true)
+                           .status());
+    DP_RETURN_IF_ERROR(probe::run_arm(*treated.assembly, treated.request, treated.settings, treated_arm,
+                                      base / "treated", true)
+                           .status());
+    CompareOptions options;
+    if (spec.contains("treat")) options.treat = spec["treat"].get<std::vector<std::string>>();
+    return compare_captures(base / "control", base / "treated", options);
+}
+
+std::vector<std::string> unmet(const Json& expect, const Comparison& result) {
+    std::vector<std::string> problems;
+    const auto check = [&](const char* key, const Json& found) {
+        if (expect.contains(key) && expect[key] != found)
+            problems.push_back(fmt::format("{}: found {}, expected {}", key, found.dump(), expect[key].dump()));
+    };
+    const auto contains = [&](const char* key, const std::string& found) {
+        if (expect.contains(key) && found.find(expect[key].get<std::string>()) == std::string::npos)
+            problems.push_back(fmt::format("{}: found \"{}\", expected it to say {}", key, found, expect[key].dump()));
+    };
+    check("verdict", std::string(verdict_name(result.verdict)));
+    check("exit", verdict_exit(result.verdict));
+    std::vector<std::string> changed;
+    if (result.proposals_changed) changed.push_back("proposals");
+    if (result.width_changed) changed.push_back("width");
+    if (result.acceptance_changed) changed.push_back("acceptance");
+    if (result.output_changed) changed.push_back("output");
+    check("changed", changed);
+    check("stage", result.first ? result.first->stage : "");
+    check("component", result.first ? result.first->component : "");
+    check("cycle", result.first && result.first->cycle ? Json(*result.first->cycle) : Json());
+    check("shift", result.shift_tokens ? Json(*result.shift_tokens) : Json());
+    check("flips", result.flips.total);
+    check("matched", result.pairs.matched);
+    contains("detail", result.first ? result.first->detail : "");
+    contains("why", result.why);
+    contains("warning", fmt::format("{}", fmt::join(result.warnings, "\n")));
+    std::vector<std::string> fields;
+    for (const Refusal& refusal : result.refusals) fields.push_back(refusal.field);
+    check("refusals", fields);
+    std::vector<std::int64_t> positions;
+    const auto& at = result.paired.first_proposal_difference;
+    for (std::size_t i = 0; i < at.size(); ++i) {
+        if (at[i] > 0) positions.push_back(static_cast<std::int64_t>(i) + 1);
+    }
+    check("first_proposal_difference", positions);
+    return problems;
+}
+
+}  // namespace draftprobe::scenario
