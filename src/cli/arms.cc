@@ -6,6 +6,7 @@
 #include "cli/models.h"
 #include "cli/prompt.h"
 #include "cli/version.h"
+#include "probe/near_tie.h"
 
 namespace draftprobe::cli {
 
@@ -98,6 +99,11 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     DP_RETURN_IF_ERROR(probe::check_request(plan.assembly, plan.request));
     for (const std::string& note : probe::assembly_notes(plan.assembly, plan.request.chat_template)) {
         console.warning(note);
+    }
+    if (plan.settings.engine.numerics == numerics::NumericsClass::schedule_sensitive &&
+        plan.settings.sampling.greedy()) {
+        DP_ASSIGN_OR_RETURN(plan.settings.near_tie,
+                            probe::measure_near_tie(plan.assembly, plan.request, plan.settings));
     }
     console.note(fmt::format("{}: {}; prompt {} tokens, prefix {}", arguments.command().name,
                              engine_text(arguments, plan.settings.engine), plan.request.prompt.size(),

@@ -11,6 +11,7 @@ constexpr std::uint64_t kBootstrapSeed = 0x64726166747072ULL;
 constexpr std::size_t kBootstrapSamples = 2000;
 // 80 % power at 5 % two-sided: 0.8416 + 1.9600 standard errors.
 constexpr double kDetectableErrors = 2.8016;
+constexpr double kIntervalErrors = 1.9600;
 
 void count(std::vector<std::int64_t>& counts, std::int64_t at) {
     const auto index = static_cast<std::size_t>(at);
@@ -89,38 +90,45 @@ void add_pair(const StepRecord& control, const StepRecord& treated, PairedAccept
     paired.accepted_treated.resize(paired.at_risk.size());
 }
 
-void PromptEffects::add(const StepRecord& control, const StepRecord& treated) {
-    auto [entry, inserted] = index_.try_emplace(control.request, order_.size());
-    if (inserted) order_.emplace_back();
-    Sums& sums = order_[entry->second];
-    sums.difference += static_cast<double>(treated.retained - control.retained);
-    ++sums.pairs;
+std::vector<double> PromptMeans::means() const {
+    std::vector<double> result;
+    for (const auto& [prompt, sums] : prompts_) result.push_back(sums.value / static_cast<double>(sums.pairs));
+    return result;
 }
 
-PopulationEffect PromptEffects::estimate() const {
-    assert(prompts() >= kPromptsForPopulation);
-    const auto n = order_.size();
-    std::vector<double> means;
-    for (const Sums& sums : order_) means.push_back(sums.difference / static_cast<double>(sums.pairs));
+PopulationEffect effect_over_prompts(const std::vector<double>& means) {
+    const std::size_t n = means.size();
+    assert(n >= static_cast<std::size_t>(kPromptsForPopulation));
     PopulationEffect effect;
-    effect.prompts = prompts();
+    effect.prompts = static_cast<std::int64_t>(n);
     for (double mean : means) effect.difference += mean;
     effect.difference /= static_cast<double>(n);
     double squares = 0;
     for (double mean : means) squares += (mean - effect.difference) * (mean - effect.difference);
     const double error = std::sqrt(squares / static_cast<double>(n - 1) / static_cast<double>(n));
     effect.minimum_detectable = kDetectableErrors * error;
-
+    if (n > kBootstrapPrompts) {
+        effect.low = effect.difference - kIntervalErrors * error;
+        effect.high = effect.difference + kIntervalErrors * error;
+        effect.p_value = error > 0 ? std::erfc(std::fabs(effect.difference) / error / std::sqrt(2.0))
+                                   : (effect.difference == 0 ? 1.0 : 0.0);
+        return effect;
+    }
     std::vector<double> samples(kBootstrapSamples);
     std::uint64_t state = kBootstrapSeed;
+    std::int64_t below = 0;
+    std::int64_t above = 0;
     for (double& sample : samples) {
         double sum = 0;
         for (std::size_t i = 0; i < n; ++i) sum += means[splitmix64(state) % n];
         sample = sum / static_cast<double>(n);
+        below += sample <= 0;
+        above += sample >= 0;
     }
     std::sort(samples.begin(), samples.end());
     effect.low = samples[kBootstrapSamples * 25 / 1000];
     effect.high = samples[kBootstrapSamples * 975 / 1000];
+    effect.p_value = std::min(1.0, 2.0 * double(std::min(below, above) + 1) / double(kBootstrapSamples + 1));
     return effect;
 }
 

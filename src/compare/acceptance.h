@@ -1,8 +1,9 @@
 // Statistics of acceptance: per arm, over matched pairs, and over prompts. Inside compare/ only.
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "capture/capture.h"
@@ -26,21 +27,28 @@ private:
 void add_step(const StepRecord& step, ArmAcceptance& arm);
 void add_pair(const StepRecord& control, const StepRecord& treated, PairedAcceptance& paired);
 
-// Paired retained tokens by request, for the effect over prompts. Memory: one entry per request.
-class PromptEffects {
+// Means by prompt of a value per pair. Memory: one entry per prompt.
+class PromptMeans {
 public:
-    void add(const StepRecord& control, const StepRecord& treated);
-    std::int64_t prompts() const { return static_cast<std::int64_t>(order_.size()); }
-    // Requires prompts() >= kPromptsForPopulation. 2000 bootstrap samples over prompts, fixed seed.
-    PopulationEffect estimate() const;
+    void add(std::size_t prompt, double value) {
+        Sums& sums = prompts_[prompt];
+        sums.value += value;
+        ++sums.pairs;
+    }
+    // In the order of the prompts' numbers.
+    std::vector<double> means() const;
 
 private:
     struct Sums {
-        double difference = 0;
+        double value = 0;
         std::int64_t pairs = 0;
     };
-    std::unordered_map<std::string, std::size_t> index_;
-    std::vector<Sums> order_;
+    std::map<std::size_t, Sums> prompts_;
 };
+
+// Requires at least kPromptsForPopulation means. 2000 bootstrap samples over prompts with a fixed seed; beyond
+// kBootstrapPrompts prompts the normal approximation, which is then as good.
+inline constexpr std::size_t kBootstrapPrompts = 10000;
+PopulationEffect effect_over_prompts(const std::vector<double>& means);
 
 }  // namespace draftprobe

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "compare/acceptance.h"
 #include "compare/armed.h"
@@ -16,6 +17,7 @@
 #include "compare/pair_diff.h"
 #include "compare/refuse.h"
 #include "compare/series.h"
+#include "compare/strata.h"
 
 namespace draftprobe {
 namespace {
@@ -72,7 +74,13 @@ public:
 
     Status on_step(bool treated, const StepRecord& step) override {
         add_step(step, treated ? result_.treated : result_.control);
-        (treated ? treated_survival_ : control_survival_).add(step);
+        ArmCounters& counters = arms_[treated ? 1 : 0];
+        counters.survival.add(step);
+        counters.hazards.add(step);
+        counters.trend.add(step);
+        if (const CapturedRequest* request = find_request(step.request)) {
+            counters.reliability.add(step, request->window);
+        }
         const CaptureHeader& header = treated ? treated_ : control_;
         const Exposure& seen = step.exposure;
         if (is_computing_arm(header) && seen.restored + seen.carried + seen.none > 0 && contaminated_.empty()) {
@@ -123,7 +131,14 @@ public:
         }
         result_.max_confidence_change = std::max(result_.max_confidence_change, pair.confidence_change);
         add_pair(control.step, treated.step, result_.paired);
-        prompts_.add(control.step, treated.step);
+        if (const CapturedRequest* request = find_request(control.step.request)) {
+            const std::size_t prompt = prompt_number(*request);
+            prompts_.add(prompt, static_cast<double>(treated.step.retained - control.step.retained));
+            positions_.add(prompt, control.step, treated.step);
+            if (request->boundary > 0) {
+                strata_.add(prompt, control.step, treated.step, *request, tier_of(*request), pair.different);
+            }
+        }
 
         SeriesPoint point;
         point.first_cycle = control.step.cycle;
@@ -180,21 +195,33 @@ public:
                 "a capture holds totals only: which sequences were cut short is not known; capture at --level 1 or "
                 "above";
         } else if (full_budget) {
-            result_.control.survival = control_survival_.estimate();
-            result_.treated.survival = treated_survival_.estimate();
+            result_.control.survival = arms_[0].survival.estimate();
+            result_.treated.survival = arms_[1].survival.estimate();
         } else {
             result_.survival_refused =
                 "informative censoring: under this budget the rows verified depend on the draft's confidence, so a "
-                "survival "
-                "estimate would be biased; capture with --budget full";
+                "survival estimate would be biased; hazards by confidence have worst-case bounds instead, and "
+                "capturing "
+                "with --budget full gives the estimate";
+            result_.control_hazards = arms_[0].hazards.take();
+            result_.treated_hazards = arms_[1].hazards.take();
         }
         result_.series = series_.take();
-        if (prompts_.prompts() >= kPromptsForPopulation) {
-            result_.population = prompts_.estimate();
+        result_.positions = positions_.estimate();
+        result_.cells = strata_.estimate();
+        for (const auto& [arm, name] : {std::pair(0, "control"), std::pair(1, "treated")}) {
+            const std::vector<Reliability> bands = arms_[arm].reliability.take(name);
+            result_.reliability.insert(result_.reliability.end(), bands.begin(), bands.end());
+        }
+        result_.control_trend = take_trend(0, "control");
+        result_.treated_trend = take_trend(1, "treated");
+        const std::vector<double> means = prompts_.means();
+        if (static_cast<std::int64_t>(means.size()) >= kPromptsForPopulation) {
+            result_.population = effect_over_prompts(means);
         } else {
             result_.population_refused =
-                fmt::format("prompts compared: {}; at least {} are needed for a claim about prompts",
-                            prompts_.prompts(), kPromptsForPopulation);
+                fmt::format("prompts compared: {}; at least {} are needed for a claim about prompts", means.size(),
+                            kPromptsForPopulation);
         }
     }
 
@@ -205,6 +232,54 @@ public:
 
 private:
     static constexpr int kBeforeAll = -1;
+
+    struct ArmCounters {
+        SurvivalCounter survival;
+        HazardCounter hazards;
+        ReliabilityCounter reliability;
+        TrendCounter trend;
+    };
+
+    const CapturedRequest* find_request(const std::string& key) {
+        if (requests_.empty()) {
+            for (const CapturedRequest& r : treated_.requests) requests_.emplace(r.key, &r);
+        }
+        const auto found = requests_.find(key);
+        return found == requests_.end() ? nullptr : found->second;
+    }
+
+    // Several runs of one prompt are one prompt.
+    std::size_t prompt_number(const CapturedRequest& request) {
+        const std::string& name = request.prompt_digest.empty() ? request.key : request.prompt_digest;
+        return prompt_numbers_.try_emplace(name, prompt_numbers_.size()).first->second;
+    }
+
+    // The tier that this request was restored from: the ledger knows it per request, the treatment for all.
+    const std::string& tier_of(const CapturedRequest& request) {
+        const auto [entry, inserted] = tiers_.try_emplace(request.key, treated_.treatment.tier);
+        if (!inserted) return entry->second;
+        for (const LedgerEvent& event : treated_.ledger) {
+            if (event.request != request.key || event.event != "restore") continue;
+            for (const LedgerComponent& c : event.components) {
+                if (c.tier.empty()) continue;
+                entry->second = c.tier;
+                return entry->second;
+            }
+        }
+        return entry->second;
+    }
+
+    std::optional<Trend> take_trend(int arm, std::string_view name) {
+        const std::optional<Trend> trend = arms_[arm].trend.estimate();
+        if (trend && trend->flagged) {
+            result_.warnings.push_back(fmt::format(
+                "trend: the {} arm's accepted proposals a cycle go from {:.4g} to {:.4g} over {} requests, {:.3g} "
+                "standard errors from level (flagged from {} requests, {} standard errors and {} % on)",
+                name, trend->first, trend->last, trend->requests, trend->t, Trend::kRequests, Trend::kErrors,
+                100 * Trend::kShare));
+        }
+        return trend;
+    }
 
     void check_provenance(bool treated, const StepRecord& step) {
         for (const SourceRange& range : step.draft_context.provenance) {
@@ -219,9 +294,7 @@ private:
     void note_window(const StepRecord& control, const StepRecord& treated) {
         if (result_.window_fill || !windowed_requests_.insert(control.request).second) return;
         Position window = 0;
-        for (const CapturedRequest& r : treated_.requests) {
-            if (r.key == control.request) window = r.window;
-        }
+        if (const CapturedRequest* request = find_request(control.request)) window = request->window;
         const WindowFill fill{rows_in_window(treated, window), rows_in_window(control, window),
                               window == 0 ? treated.length : std::min(window, treated.length), control.cycle};
         if (fill.rows < fill.control) result_.window_fill = fill;
@@ -233,9 +306,13 @@ private:
     PairOptions options_;
     std::map<std::string, ArmStop> stops_[2];  // by request, while its last step has an error
     std::set<std::string> windowed_requests_;
-    SurvivalCounter control_survival_;
-    SurvivalCounter treated_survival_;
-    PromptEffects prompts_;
+    ArmCounters arms_[2];
+    PromptMeans prompts_;
+    PositionEffects positions_;
+    StrataCounter strata_;
+    std::unordered_map<std::string, const CapturedRequest*> requests_;
+    std::unordered_map<std::string, std::size_t> prompt_numbers_;
+    std::unordered_map<std::string, std::string> tiers_;
     Series series_;
     std::unordered_map<std::string, std::int64_t> exposed_requests_;
     std::string contaminated_;
@@ -353,7 +430,9 @@ void explain_insufficient(Comparison& c, const std::string& reason, const std::s
 
 std::string next_step_of(const Comparison& c) {
     switch (c.verdict) {
-        case Verdict::same: return c.level < 2 ? "repeat at --level 3 to compare state and hidden rows as well" : "";
+        case Verdict::same:
+            if (c.blind_spots > 0) return "dirty the lane with another request before the restore, and compare again";
+            return c.level < 2 ? "repeat at --level 3 to compare state and hidden rows as well" : "";
         case Verdict::drift: return "compare against a control with the same schedule and format to see it vanish";
         case Verdict::changed:
             if (c.level < 2 && !(c.first && !c.first->cycle)) {

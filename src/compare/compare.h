@@ -3,20 +3,20 @@
 // docs/capture-format.md, section "What a comparison does with it".
 //
 // Verdicts, in the order they are decided:
-//   CORRUPT          a capture breaks its rules, or repeats a context with other fields.
-//   NOT_COMPARABLE   an identity group or effective setting differs and is not a declared treatment; all are listed.
-//   CONTAMINATED     an arm that should have computed its state holds rows from elsewhere, or never computed some.
-//   NOT_RESTORED     the restored arm computed positions that its restore claims, or restored nothing.
-//   INSUFFICIENT     the draft's restore was not visible to the draft (what was found is still listed), or nothing
-//   paired. SAME             everything compared at this level is bit-equal: decisions, scores, digests, hidden rows,
-//   ledger. DRIFT            something differs, a schedule or format difference that can explain it is recorded, every
-//   flip is a
-//                    near-tie of the control (margin <= recorded tau), and no ledger fact contradicts it.
-//   CHANGED          everything else. `changed` may be empty: when only inputs or hidden rows differ and no decision
-//   flipped,
-//                    the arms are still not the same. Equal settings on canonical numerics promise equal bits, so an
-//                    unexplained difference is a fault that has not flipped a decision yet; calling it SAME would hide
-//                    it, and calling it DRIFT would need a recorded cause.
+//
+// - CORRUPT: a capture breaks its rules, or repeats a context with other fields, or the control stopped with an error
+//   (a control that did not run judges nothing).
+// - NOT_COMPARABLE: an identity group or effective setting differs and is not a declared treatment; all are listed.
+// - CONTAMINATED: an arm that should have computed its state holds rows from elsewhere, or never computed some.
+// - NOT_RESTORED: the restored arm computed positions that its restore claims, or restored nothing.
+// - INSUFFICIENT: the draft's restore was not visible to the draft (what was found is still listed), or nothing paired.
+// - SAME: everything compared at this level is bit-equal: decisions, scores, digests, hidden rows, ledger.
+// - DRIFT: something differs, a schedule or format difference that can explain it is recorded, every flip is a near-tie
+//   of the control (margin <= recorded tau), and no ledger fact contradicts it.
+// - CHANGED: everything else. `changed` may be empty: when only inputs or hidden rows differ and no decision flipped
+//   yet, the arms are still not the same. Equal settings on canonical numerics promise equal bits, so an unexplained
+//   difference is a fault that has not flipped a decision yet; SAME would hide it, and DRIFT needs a recorded cause.
+//
 // Ledger facts that no rounding explains are never DRIFT: rows claimed and not written, a missing component, another
 // base or covered range than labelled, a constant shift of rows, a lane that differs from the snapshot it was restored
 // from.

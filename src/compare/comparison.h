@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capture/capture.h"
@@ -121,13 +122,92 @@ struct PairedAcceptance {
     std::vector<std::int64_t> first_proposal_difference;  // [position], pairs whose proposals differ first there
 };
 
-// Difference of mean retained tokens per pair, treated minus control, over prompts. Absent under 10 prompts.
+// A mean difference, treated minus control, over prompts. Absent under 10 prompts.
 struct PopulationEffect {
     std::int64_t prompts = 0;
     double difference = 0;
     double low = 0;  // 95 % interval, percentile bootstrap over prompts
     double high = 0;
     double minimum_detectable = 0;  // 80 % power, 5 % two-sided
+    double p_value = 1;             // two-sided, of the same bootstrap
+    // "lower", "higher", or "insufficient" when the interval holds 0: then a difference below minimum_detectable may
+    // well exist and not be seen.
+    std::string_view claim() const { return high < 0 ? "lower" : low > 0 ? "higher" : "insufficient"; }
+};
+
+// Acceptance at one position, over prompts in which it was at risk in both arms.
+struct PositionEffect {
+    std::int64_t position = 0;  // from 1
+    std::int64_t prompts = 0;
+    std::optional<PopulationEffect> effect;  // of the match rate; absent under 10 prompts
+    std::optional<double> adjusted_p;        // Holm, over the positions
+};
+
+// Matched pairs of one stratum of one dimension. Dimensions are not crossed; each partitions all pairs.
+struct Cell {
+    std::string dimension;  // "exposure", "distance", "tier"
+    std::string band;
+    std::int64_t pairs = 0;
+    std::int64_t differing = 0;
+    std::int64_t prompts = 0;
+    std::int64_t at_risk = 0;  // positions seen in both arms
+    std::int64_t accepted_control = 0;
+    std::int64_t accepted_treated = 0;
+    std::int64_t retained_control = 0;
+    std::int64_t retained_treated = 0;
+    std::optional<PopulationEffect> effect;  // of retained tokens a pair; absent under 10 prompts
+    std::optional<double> adjusted_p;        // Holm, over the cells of the dimension
+};
+
+// Tenths of [0, 1].
+inline constexpr std::int64_t kConfidenceBuckets = 10;
+
+struct ReliabilityBucket {
+    std::int64_t positions = 0;  // verified positions whose outcome is known
+    std::int64_t matched = 0;    // with everything before them
+    double confidence = 0;       // summed prefix confidence
+};
+
+struct WidthPrediction {
+    std::int64_t cycles = 0;
+    double predicted = 0;  // summed 1 + prefix confidences up to the width
+    double realised = 0;   // summed accepted + 1
+};
+
+// Prefix confidence against what came of it, of one arm in one exposure band.
+struct Reliability {
+    std::string arm;  // "control" | "treated"
+    std::string exposure;
+    std::int64_t positions = 0;
+    double squared_error = 0;                        // summed; the Brier score is its mean
+    std::vector<ReliabilityBucket> buckets;          // [kConfidenceBuckets]
+    std::map<std::int64_t, WidthPrediction> widths;  // by verified proposals
+    double brier() const { return positions == 0 ? 0.0 : squared_error / static_cast<double>(positions); }
+};
+
+// Match rate of positions that were reached, in one stratum of prefix confidence. Under a budget that follows the
+// confidence, which positions were verified is not by chance: `low` takes every unknown one as a miss, `high` as a
+// match.
+struct Hazard {
+    std::int64_t stratum = 0;  // tenth of [0, 1]
+    std::int64_t known = 0;
+    std::int64_t matched = 0;
+    std::int64_t unknown = 0;  // reached, not verified
+    double low = 0;
+    double high = 1;
+};
+
+// Accepted proposals a cycle over the order of requests, as a least-squares line. Flagged when there are at least
+// kRequests, the slope is kErrors standard errors from 0, and the line moves by kShare of the mean.
+struct Trend {
+    static constexpr std::int64_t kRequests = 20;
+    static constexpr double kErrors = 3;
+    static constexpr double kShare = 0.02;
+    std::int64_t requests = 0;
+    double first = 0;  // the line at the first and at the last request
+    double last = 0;
+    double t = 0;  // slope in standard errors
+    bool flagged = false;
 };
 
 struct RowDrift {
@@ -219,6 +299,13 @@ struct Comparison {
     PairedAcceptance paired;
     std::optional<PopulationEffect> population;
     std::string population_refused;
+    std::vector<PositionEffect> positions;
+    std::vector<Cell> cells;  // empty without a boundary
+    std::vector<Reliability> reliability;
+    std::vector<Hazard> control_hazards;  // not under a full budget: there the survival estimate says more
+    std::vector<Hazard> treated_hazards;
+    std::optional<Trend> control_trend;
+    std::optional<Trend> treated_trend;
     RowDrift draft_drift;
     RowDrift target_drift;
     double max_confidence_change = 0;

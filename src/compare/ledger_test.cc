@@ -282,16 +282,11 @@ TEST(Acceptance, PairedCountsOnlyPositionsSeenInBoth) {
 
 TEST(Acceptance, PopulationEffectIsRepeatableAndBrackets) {
     const auto estimate = [] {
-        PromptEffects effects;
-        for (int prompt = 0; prompt < 12; ++prompt) {
-            for (int cycle = 0; cycle < 4; ++cycle) {
-                StepRecord control = counts(7, 4, 5);
-                StepRecord treated = counts(7, 3 - prompt % 2, 4 - prompt % 2);
-                control.request = treated.request = std::to_string(prompt);
-                effects.add(control, treated);
-            }
+        PromptMeans effects;
+        for (std::size_t prompt = 0; prompt < 12; ++prompt) {
+            for (int cycle = 0; cycle < 4; ++cycle) effects.add(prompt, prompt % 2 == 0 ? -1.0 : -2.0);
         }
-        return effects.estimate();
+        return effect_over_prompts(effects.means());
     };
     const PopulationEffect effect = estimate();
     EXPECT_EQ(effect.prompts, 12);
@@ -300,6 +295,8 @@ TEST(Acceptance, PopulationEffectIsRepeatableAndBrackets) {
     EXPECT_GT(effect.high, -1.5);
     EXPECT_GT(effect.minimum_detectable, 0.3);
     EXPECT_EQ(effect.low, estimate().low);
+    EXPECT_EQ(effect.claim(), "lower");
+    EXPECT_LT(effect.p_value, 0.01);
 }
 
 TEST(Series, StaysBoundedAndKeepsMaximaAndSums) {

@@ -115,16 +115,15 @@ bool read_argument(std::string_view text, Fault& fault) {
     return false;
 }
 
-bool is_draft(Component component) {
-    return component == Component::draft_context || component == Component::draft_rings;
-}
-
 // Position p's row moves to position p + shift; the other slots get `before`'s bytes back. A row that lands outside the
 // claimed range is lost: in a linear buffer it would lie past the prefix, where the suffix overwrites it, or before the
 // buffer.
 void shift_block(StoredRows& block, const StoredRows& before, const DraftContext& context, Position shift) {
     const StoredRows restored = block;
-    block = before;
+    for (std::size_t slot = 0; slot < block.rows(); ++slot) {
+        const auto old = before.bytes(slot);
+        std::memcpy(block.bytes(slot).data(), old.data(), old.size());
+    }
     for (Position p = context.first(); p < context.end(); ++p) {
         const Position landed = p + shift;
         if (landed < context.first() || landed >= context.end()) continue;
@@ -263,6 +262,13 @@ void quantise_again(Lane& lane, Position boundary) {
     }
 }
 
+// Canonical bytes of positions [first, last) of one page.
+std::vector<std::byte> page_rows(const Lane& lane, Position first, Position last) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(last - first) * lane.shape().kv_token_bytes());
+    lane.kv.canonical_bytes(static_cast<std::size_t>(first / kPageTokens), first, last, bytes.data());
+    return bytes;
+}
+
 LaneMemory remember(Lane& lane, Position boundary) {
     LaneMemory memory;
     memory.rows = lane.draft.rows();
@@ -272,9 +278,7 @@ LaneMemory remember(Lane& lane, Position boundary) {
     }
     memory.cell = lane.recurrent.current();
     for (Position first = 0; first < boundary; first += kPageTokens) {
-        memory.pages.emplace_back();
-        lane.kv.canonical_bytes(static_cast<std::size_t>(first / kPageTokens), first,
-                                std::min(first + kPageTokens, boundary), memory.pages.back());
+        memory.pages.push_back(page_rows(lane, first, std::min(first + kPageTokens, boundary)));
     }
     return memory;
 }
@@ -384,7 +388,7 @@ Result<CopyFaults> CopyFaults::before_restore(std::span<const Fault> faults, Lan
 void CopyFaults::apply(Lane& lane, bool rings) const {
     for (const Fault& fault : faults_) {
         const bool draft = fault.kind == FaultKind::context_shift || fault.kind == FaultKind::rows_unwritten ||
-                           (fault.kind != FaultKind::double_quantisation && is_draft(fault.component));
+                           (fault.kind != FaultKind::double_quantisation && state::is_draft_component(fault.component));
         if (draft && lane.draft.capacity() == 0) continue;
         switch (fault.kind) {
             case FaultKind::context_shift:
@@ -420,8 +424,7 @@ void flip_byte(Lane& lane, Component component, std::size_t offset) {
             for (Position first = 0; first < lane.length; first += kPageTokens) {
                 const auto page = static_cast<std::size_t>(first / kPageTokens);
                 const Position last = std::min(first + kPageTokens, lane.length);
-                std::vector<std::byte> bytes;
-                lane.kv.canonical_bytes(page, first, last, bytes);
+                std::vector<std::byte> bytes = page_rows(lane, first, last);
                 if (!flip_in(bytes)) continue;
                 lane.kv.set_canonical_bytes(page, first, last, bytes);
                 return;

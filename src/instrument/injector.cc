@@ -25,13 +25,11 @@ void each_draft_block(LaneType& lane, const Body& body) {
     }
 }
 
-// Makes `part` hold what the lane holds now, digest included: its label stays.
+// Makes `part` hold what the lane holds now: its label stays.
 void take_bytes(const Lane& lane, state::SnapshotComponent& part) {
-    part.bytes.clear();
-    state::for_each_canonical_page(lane, part.component, [&part](std::span<const std::byte> page) {
-        part.bytes.insert(part.bytes.end(), page.begin(), page.end());
-    });
-    part.digest = state::component_digest(lane, part.component);
+    const state::ComponentRange range = state::component_range(lane, part.component);
+    for (const auto& page : state::canonical_pages(lane.shape(), part.component, range.first, range.last))
+        state::read_canonical(lane, part.component, page, part.bytes.data() + page.offset);
 }
 
 void take_recurrent_state(const Lane& lane, state::Snapshot& snapshot) {
@@ -113,6 +111,7 @@ Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::
         const Lane& lane = engine_.lane(from);
         take_recurrent_state(lane, snapshot);
         if (!mislabelled) take_draft_slots(lane, snapshot);
+        state::reseal(snapshot);
     }
     return {};
 }

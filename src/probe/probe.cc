@@ -176,7 +176,7 @@ private:
         recorder_.ledger = std::move(suspended.header.ledger);
         recorder_.schedule = std::move(suspended.header.schedule);
         base_ = std::move(suspended.base);
-        engine_.observer().set_sink(&recorder_);
+        engine_.observer().set_sink(&faults_);
         return restore(suspended.snapshot);
     }
 

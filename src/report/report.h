@@ -8,7 +8,7 @@
 
 namespace draftprobe {
 
-inline constexpr std::int64_t kReportVersion = 1;
+inline constexpr std::int64_t kReportVersion = 2;
 
 // Canonical JSON: fixed key order, integers, other numbers at 6 significant digits; no token id, text, path, date, host
 // or tool version. Ends with one LF.

@@ -32,6 +32,7 @@ polyline{fill:none;stroke-width:2}.c{stroke:var(--blue)}.t{stroke:var(--orange)}
 background:var(--orange)}.dot.g,.key.g,.dot.e,.key.e{fill:var(--teal);background:var(--teal)}.hollow{fill:none}
 .s-computed{fill:var(--blue);background:var(--blue)}.s-restored{fill:var(--orange);background:var(--orange)}
 .s-carried{fill:var(--teal);background:var(--teal)}.s-none{fill:var(--grey);background:var(--grey)}
+.mark{fill:none;stroke:var(--bad);stroke-width:2}.tick.marked{fill:var(--bad);font-weight:600}
 ul{padding-left:1.2rem}
 )";
 
@@ -49,6 +50,44 @@ void row(std::string& out, std::string_view label, std::string_view value) {
     out += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", html_escape(label), html_escape(value));
 }
 
+std::string short_digest(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 12); }
+
+// What was compared, as both captures say it; one value where they agree.
+std::string both(const std::string& control, const std::string& treated) {
+    return control == treated ? control : fmt::format("control {}, treated {}", control, treated);
+}
+
+std::string subject(const Comparison& c) {
+    const CaptureSummary& control = c.control_capture;
+    const CaptureSummary& treated = c.treated_capture;
+    if (control.arm.empty()) return {};
+    const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
+    std::string out = "<table>\n";
+    row(out, "Prompt",
+        both(number(control.prompt_length), number(treated.prompt_length)) + " tokens" +
+            (control.requests > 1 ? fmt::format(" (the first of {} requests)", control.requests) : ""));
+    row(out, "Boundary", "position " + both(number(control.boundary), number(treated.boundary)));
+    row(out, "Draft window", control.window == 0 ? "everything" : both(number(control.window), number(treated.window)));
+    row(out, "Target", both(short_digest(control.target), short_digest(treated.target)));
+    row(out, "Draft", both(short_digest(control.draft), short_digest(treated.draft)));
+    row(out, "Numerics", both(control.numerics, treated.numerics));
+    row(out, "Budget", both(control.budget, treated.budget));
+    return out + "</table>\n";
+}
+
+std::string controls_table(const Comparison& c) {
+    if (c.controls.empty()) return {};
+    std::string out =
+        "<h2>Further controls</h2>\n<table>\n<tr><th>Arm</th><th>Verdict</th><th class=\"n\">Matched</th>"
+        "<th>Why</th></tr>\n";
+    for (const ControlVerdict& control : c.controls) {
+        out += fmt::format("<tr><td>{}</td><td class=\"{}\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>\n",
+                           html_escape(control.arm), verdict_class(control.verdict), verdict_name(control.verdict),
+                           control.matched, html_escape(control.why));
+    }
+    return out + "</table>\n";
+}
+
 std::string facts(const Comparison& c) {
     std::string out = "<table>\n";
     if (c.first) {
@@ -56,6 +95,11 @@ std::string facts(const Comparison& c) {
         if (c.first->cycle) place += fmt::format(", cycle {}", *c.first->cycle);
         if (c.first->lane) place += fmt::format(", lane {}", *c.first->lane);
         row(out, "First difference", place + ": " + c.first->detail);
+    }
+    if (c.window_fill) {
+        row(out, "Draft window filled",
+            fmt::format("{} of {} at cycle {} (the control {})", c.window_fill->rows, c.window_fill->window,
+                        c.window_fill->cycle, c.window_fill->control));
     }
     if (c.shift_tokens) row(out, "Shift of context rows", fmt::format("{:+} positions", *c.shift_tokens));
     row(out, "Matched lane-cycles", fmt::format("{}, {} of them differ", c.pairs.matched, c.pairs.differing));
@@ -100,6 +144,84 @@ std::string acceptance_table(const Comparison& c) {
     return out;
 }
 
+std::string interval(const std::optional<PopulationEffect>& effect) {
+    if (!effect) return "no claim";
+    return fmt::format("{:+.4g} ({:.4g} to {:.4g}){}", effect->difference, effect->low, effect->high,
+                       effect->claim() == "insufficient"
+                           ? fmt::format(", insufficient below {:.4g}", effect->minimum_detectable)
+                           : "");
+}
+
+std::string cells_table(const Comparison& c) {
+    if (c.cells.empty()) return {};
+    std::string out =
+        "<h2>By exposure, distance from the restore and tier</h2>\n<table>\n<tr><th>Stratum</th>"
+        "<th class=\"n\">Pairs</th><th class=\"n\">Differ</th><th class=\"n\">Seen in both</th>"
+        "<th class=\"n\">Accepted, control</th><th class=\"n\">treated</th><th>Retained a cycle</th>"
+        "<th class=\"n\">Adjusted p</th></tr>\n";
+    for (const Cell& cell : c.cells) {
+        out += fmt::format(
+            "<tr><td>{} {}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>"
+            "<td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td></tr>\n",
+            html_escape(cell.dimension), html_escape(cell.band), cell.pairs, cell.differing, cell.at_risk,
+            cell.accepted_control, cell.accepted_treated, interval(cell.effect),
+            cell.adjusted_p ? fmt::format("{:.3g}", *cell.adjusted_p) : "");
+    }
+    return out + "</table>\n";
+}
+
+std::string reliability_table(const Comparison& c) {
+    if (c.reliability.empty()) return {};
+    std::string out =
+        "<h2>Confidence against outcome</h2>\n<table>\n<tr><th>Arm</th><th>Exposure</th>"
+        "<th class=\"n\">Positions</th><th class=\"n\">Brier score</th><th>Predicted and realised retained, by "
+        "verified proposals</th></tr>\n";
+    for (const Reliability& r : c.reliability) {
+        std::string widths;
+        for (const auto& [verified, width] : r.widths) {
+            const double cycles = static_cast<double>(width.cycles);
+            widths += fmt::format("{}{}: {:.3g} and {:.3g} ({} cycles)", widths.empty() ? "" : "; ", verified,
+                                  width.predicted / cycles, width.realised / cycles, width.cycles);
+        }
+        out += fmt::format(
+            "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{:.4g}</td><td>{}</td></tr>\n",
+            html_escape(r.arm), html_escape(r.exposure), r.positions, r.brier(), widths);
+    }
+    return out + "</table>\n";
+}
+
+std::string hazards_table(const Comparison& c) {
+    if (c.control_hazards.empty() && c.treated_hazards.empty()) return {};
+    std::string out =
+        "<h2>Match rate of reached positions</h2>\n<p class=\"quiet\">Informative censoring: which positions were "
+        "verified follows the confidence. The bounds take every unverified position as a miss and as a match.</p>\n"
+        "<table>\n<tr><th>Arm</th><th>Confidence</th><th class=\"n\">Known</th><th class=\"n\">Not verified</th>"
+        "<th class=\"n\">At least</th><th class=\"n\">At most</th></tr>\n";
+    for (const auto& [name, hazards] :
+         {std::pair("control", &c.control_hazards), std::pair("treated", &c.treated_hazards)}) {
+        for (const Hazard& h : *hazards) {
+            out += fmt::format(
+                "<tr><td>{}</td><td>{:.1f} to {:.1f}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>"
+                "<td class=\"n\">{:.3g}</td><td class=\"n\">{:.3g}</td></tr>\n",
+                name, static_cast<double>(h.stratum) / 10, static_cast<double>(h.stratum + 1) / 10, h.known, h.unknown,
+                h.low, h.high);
+        }
+    }
+    return out + "</table>\n";
+}
+
+// Curves by cycle hold matched pairs alone.
+std::string where_curves_stop(const Comparison& c) {
+    const std::int64_t unmatched = c.pairs.unmatched_control + c.pairs.unmatched_treated;
+    if (unmatched == 0 || c.series.empty()) return {};
+    const SeriesPoint& last = *std::max_element(
+        c.series.begin(), c.series.end(), [](const auto& a, const auto& b) { return a.first_cycle < b.first_cycle; });
+    return fmt::format(
+        "The curves hold matched lane-cycles only, the last near cycle {}; {} of the control and {} of the "
+        "treated arm have no partner.",
+        last.first_cycle, c.pairs.unmatched_control, c.pairs.unmatched_treated);
+}
+
 std::vector<std::pair<double, double>> survival_points(const std::optional<Survival>& survival) {
     std::vector<std::pair<double, double>> points;
     if (!survival || survival->survival.empty()) return points;
@@ -126,13 +248,15 @@ double mean(std::int64_t sum, const SeriesPoint& point) {
 
 std::string charts(const Comparison& c) {
     std::string out;
+    const std::string stops = where_curves_stop(c);
     out += chart_figure({"Survival of acceptance length",
                          "accepted at least this many",
                          "estimated probability",
                          {{"control", "c", survival_points(c.control.survival), true},
                           {"treated", "t", survival_points(c.treated.survival), true}},
-                         1});
-    Chart drift{"Hidden-row drift by cycle", "cycle", "relative L2, largest row", {}, 0};
+                         1,
+                         ""});
+    Chart drift{"Hidden-row drift by cycle", "cycle", "relative L2, largest row", {}, 0, stops};
     if (c.draft_drift.max_relative_l2) {
         drift.lines.push_back(series_line(c, "draft", "d", [](const SeriesPoint& p) { return p.draft_drift; }));
     }
@@ -144,20 +268,23 @@ std::string charts(const Comparison& c) {
                          "cycle",
                          "largest absolute change at equal inputs",
                          {series_line(c, "change", "e", [](const SeriesPoint& p) { return p.confidence_change; })},
-                         0});
+                         0,
+                         stops});
     out += chart_figure(
         {"Verified proposals by cycle",
          "cycle",
          "proposals verified",
          {series_line(c, "control", "c", [](const SeriesPoint& p) { return mean(p.verified_control, p); }),
           series_line(c, "treated", "t", [](const SeriesPoint& p) { return mean(p.verified_treated, p); })},
-         0});
+         0,
+         stops});
     out += chart_figure({"Exposure by cycle",
                          "cycle",
                          "restored positions that the treated arm's draft sees",
                          {series_line(c, "exposure", "t", [](const SeriesPoint& p) { return mean(p.exposure, p); })},
-                         0});
-    return out + ledger_figure(c.ledger);
+                         0,
+                         stops});
+    return out + ledger_figure(c.ledger, c.first);
 }
 
 }  // namespace
@@ -175,12 +302,17 @@ std::string report_html(const Comparison& c) {
                        html_escape(c.control_capture.arm), html_escape(c.treated_capture.arm),
                        html_escape(c.treated_capture.restore_target), html_escape(c.treated_capture.restore_draft),
                        html_escape(c.treated_capture.tier), c.level);
-    if (!c.corruption.empty()) out += fmt::format("<p>{}</p>\n", html_escape(c.corruption));
-    out += facts(c);
+    if (!c.corruption.empty() && c.corruption != c.why) out += fmt::format("<p>{}</p>\n", html_escape(c.corruption));
     out += list("Warnings", c.warnings);
     out += list("Notes", c.notes);
+    out += facts(c);
+    out += controls_table(c);
+    out += subject(c);
     if (c.verdict != Verdict::corrupt && c.verdict != Verdict::not_comparable) {
         out += acceptance_table(c);
+        out += cells_table(c);
+        out += reliability_table(c);
+        out += hazards_table(c);
         out += charts(c);
     }
     return out + "</body>\n</html>\n";

@@ -101,6 +101,8 @@ void write_pairs(JsonWriter& out, const Pairs& pairs) {
     out.member("matched", pairs.matched);
     out.member("unmatched_control", pairs.unmatched_control).member("unmatched_treated", pairs.unmatched_treated);
     out.member("differing", pairs.differing);
+    optional_integer(out, "last_differing", pairs.last_differing);
+    out.member("same_after", pairs.same_after).member("forced", pairs.forced);
     out.member("duplicates_control", pairs.duplicates_control);
     out.member("duplicates_treated", pairs.duplicates_treated);
     out.key("unmatched_reasons").begin_object();
@@ -114,6 +116,7 @@ void write_arm_acceptance(JsonWriter& out, std::string_view key, const ArmAccept
     out.key(key).begin_object();
     out.member("lane_cycles", arm.lane_cycles).member("drafted", arm.drafted).member("verified", arm.verified);
     out.member("accepted", arm.accepted).member("retained", arm.retained).member("emitted", arm.emitted);
+    out.member("forced_cycles", arm.forced_cycles);
     out.key("mean_accepted").value_rounded(arm.mean_accepted());
     out.key("mean_retained").value_rounded(arm.mean_retained());
     out.member("computed_rows", arm.computed_rows).member("restored_rows", arm.restored_rows);
@@ -132,6 +135,146 @@ void write_arm_acceptance(JsonWriter& out, std::string_view key, const ArmAccept
     out.end_object();
 }
 
+void write_effect(JsonWriter& out, std::string_view key, const std::optional<PopulationEffect>& effect) {
+    out.key(key);
+    if (!effect) {
+        out.null();
+        return;
+    }
+    out.begin_object();
+    out.member("prompts", effect->prompts).member("claim", effect->claim());
+    out.key("difference").value_rounded(effect->difference);
+    out.key("low").value_rounded(effect->low);
+    out.key("high").value_rounded(effect->high);
+    out.key("minimum_detectable").value_rounded(effect->minimum_detectable);
+    out.key("p_value").value_rounded(effect->p_value);
+    out.end_object();
+}
+
+void write_positions(JsonWriter& out, const Comparison& c) {
+    out.key("positions").begin_array();
+    for (const PositionEffect& p : c.positions) {
+        out.begin_object();
+        out.member("position", p.position).member("prompts", p.prompts);
+        write_effect(out, "effect", p.effect);
+        optional_number(out, "adjusted_p", p.adjusted_p);
+        out.end_object();
+    }
+    out.end_array();
+}
+
+void write_cells(JsonWriter& out, const Comparison& c) {
+    out.key("cells").begin_array();
+    for (const Cell& cell : c.cells) {
+        out.begin_object();
+        out.member("dimension", cell.dimension).member("band", cell.band);
+        out.member("pairs", cell.pairs).member("differing", cell.differing).member("prompts", cell.prompts);
+        out.member("at_risk", cell.at_risk);
+        out.member("accepted_control", cell.accepted_control).member("accepted_treated", cell.accepted_treated);
+        out.member("retained_control", cell.retained_control).member("retained_treated", cell.retained_treated);
+        write_effect(out, "effect", cell.effect);
+        optional_number(out, "adjusted_p", cell.adjusted_p);
+        out.end_object();
+    }
+    out.end_array();
+}
+
+void write_reliability(JsonWriter& out, const Comparison& c) {
+    out.key("reliability").begin_array();
+    for (const Reliability& r : c.reliability) {
+        out.begin_object();
+        out.member("arm", r.arm).member("exposure", r.exposure).member("positions", r.positions);
+        out.key("brier").value_rounded(r.brier());
+        out.key("buckets").begin_array();
+        for (std::size_t i = 0; i < r.buckets.size(); ++i) {
+            const ReliabilityBucket& bucket = r.buckets[i];
+            if (bucket.positions == 0) continue;
+            out.begin_object();
+            out.member("bucket", static_cast<std::int64_t>(i));
+            out.member("positions", bucket.positions).member("matched", bucket.matched);
+            out.key("mean_confidence").value_rounded(bucket.confidence / static_cast<double>(bucket.positions));
+            out.end_object();
+        }
+        out.end_array();
+        out.key("widths").begin_array();
+        for (const auto& [verified, width] : r.widths) {
+            out.begin_object();
+            out.member("verified", verified).member("cycles", width.cycles);
+            out.key("predicted_retained").value_rounded(width.predicted / static_cast<double>(width.cycles));
+            out.key("realised_retained").value_rounded(width.realised / static_cast<double>(width.cycles));
+            out.end_object();
+        }
+        out.end_array();
+        out.end_object();
+    }
+    out.end_array();
+}
+
+void write_hazards(JsonWriter& out, std::string_view key, const std::vector<Hazard>& hazards) {
+    out.key(key).begin_array();
+    for (const Hazard& h : hazards) {
+        out.begin_object();
+        out.member("stratum", h.stratum).member("known", h.known).member("matched", h.matched);
+        out.member("unknown", h.unknown);
+        out.key("low").value_rounded(h.low);
+        out.key("high").value_rounded(h.high);
+        out.end_object();
+    }
+    out.end_array();
+}
+
+void write_trend(JsonWriter& out, std::string_view key, const std::optional<Trend>& trend) {
+    out.key(key);
+    if (!trend) {
+        out.null();
+        return;
+    }
+    out.begin_object();
+    out.member("requests", trend->requests);
+    out.key("first").value_rounded(trend->first);
+    out.key("last").value_rounded(trend->last);
+    out.key("t").value_rounded(trend->t);
+    out.member("flagged", trend->flagged);
+    out.end_object();
+}
+
+void write_stop(JsonWriter& out, std::string_view key, const std::optional<ArmStop>& stop) {
+    out.key(key);
+    if (!stop) {
+        out.null();
+        return;
+    }
+    out.begin_object();
+    out.member("stage", stop->stage).member("cycle", stop->cycle).member("lane", stop->lane);
+    out.end_object();
+}
+
+void write_window(JsonWriter& out, const Comparison& c) {
+    out.key("window_fill");
+    if (!c.window_fill) {
+        out.null();
+        return;
+    }
+    out.begin_object();
+    out.member("rows", c.window_fill->rows).member("control", c.window_fill->control);
+    out.member("window", c.window_fill->window).member("cycle", c.window_fill->cycle);
+    out.end_object();
+}
+
+// `with_files`: with the digests of their captures.
+void write_controls(JsonWriter& out, const Comparison& c, bool with_files) {
+    if (c.controls.empty()) return;
+    out.key("controls").begin_array();
+    for (const ControlVerdict& control : c.controls) {
+        out.begin_object();
+        out.member("arm", control.arm).member("verdict", verdict_name(control.verdict));
+        out.member("why", control.why).member("matched", control.matched);
+        if (with_files) out.member("digest", control.digest);
+        out.end_object();
+    }
+    out.end_array();
+}
+
 void write_acceptance(JsonWriter& out, const Comparison& c) {
     out.key("acceptance").begin_object();
     write_arm_acceptance(out, "control", c.control);
@@ -145,19 +288,19 @@ void write_acceptance(JsonWriter& out, const Comparison& c) {
     out.member("width_differs", c.paired.width_differs).member("acceptance_differs", c.paired.acceptance_differs);
     list(out, "first_proposal_difference", c.paired.first_proposal_difference);
     out.end_object();
-    out.key("population");
-    if (!c.population) {
-        out.null();
-    } else {
-        out.begin_object();
-        out.member("prompts", c.population->prompts);
-        out.key("difference").value_rounded(c.population->difference);
-        out.key("low").value_rounded(c.population->low);
-        out.key("high").value_rounded(c.population->high);
-        out.key("minimum_detectable").value_rounded(c.population->minimum_detectable);
-        out.end_object();
-    }
+    write_effect(out, "population", c.population);
     out.member("population_refused", c.population_refused);
+    write_positions(out, c);
+    write_cells(out, c);
+    write_reliability(out, c);
+    out.key("hazards").begin_object();
+    write_hazards(out, "control", c.control_hazards);
+    write_hazards(out, "treated", c.treated_hazards);
+    out.end_object();
+    out.key("trend").begin_object();
+    write_trend(out, "control", c.control_trend);
+    write_trend(out, "treated", c.treated_trend);
+    out.end_object();
     out.end_object();
 }
 
@@ -228,13 +371,20 @@ std::string write(const Comparison& c, const CaptureNames* names) {
     write_changed(out, c);
     write_first(out, c);
     optional_integer(out, "shift_tokens", c.shift_tokens);
+    write_window(out, c);
+    out.key("stopped").begin_object();
+    write_stop(out, "control", c.control_stop);
+    write_stop(out, "treated", c.treated_stop);
+    out.end_object();
     write_refusals(out, c);
     list(out, "declared", c.declared);
     write_armed(out, c.armed);
     write_pairs(out, c.pairs);
     write_acceptance(out, c);
     write_drift(out, c);
+    write_controls(out, c, names != nullptr);
     list(out, "warnings", c.warnings);
+    out.member("blind_spots", c.blind_spots);
     list(out, "notes", c.notes);
     out.member("next_step", c.next_step);
     out.member("corrupt_capture", c.corrupt_capture);

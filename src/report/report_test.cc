@@ -91,7 +91,7 @@ TEST(ReportJson, HasTheContractFields) {
     const Json& r = *json;
     EXPECT_EQ(r["verdict"], "CHANGED");
     EXPECT_EQ(r["exit"], 1);
-    EXPECT_EQ(r["report_version"], 1);
+    EXPECT_EQ(r["report_version"], 2);
     EXPECT_EQ(r["pairs"]["matched"], 6);
     EXPECT_EQ(r["pairs"]["unmatched_control"], 0);
     EXPECT_EQ(r["pairs"]["unmatched_treated"], 0);
@@ -115,8 +115,8 @@ TEST(ReportJson, HasTheContractFields) {
 
 TEST(ReportJson, GoldenBytes) {
     EXPECT_EQ(sha256_hex(report_json(compare_arms(fixture::make_arm(Arm::fresh), fixture::make_arm(Arm::restored)))),
-              "20ae71990cb173b150e319cb478497f51374aefe88c694ff241144e8faa836e5");
-    EXPECT_EQ(sha256_hex(report_json(shifted())), "73d5b3ec7e5d5324bb2528f980b7a96f1a480f7d569ca98b21e4d31353f10ed2");
+              "93a3dc28503ba11b44a9c763e1596ba74f019d0658110f5e082e1e005ded8ed9");
+    EXPECT_EQ(sha256_hex(report_json(shifted())), "8b14853fe94fef638d339ffdc90d06b1ea7feb5cba03eb9d802e42d7dd53e678");
 }
 
 TEST(ReportJson, SaysNothingAboutFilesUnlessAsked) {
@@ -198,6 +198,82 @@ TEST(ReportText, SaysTheVerdictFirstAndWraps) {
     }
 }
 
+// A SAME that could not have been anything else says so before any figure.
+TEST(ReportText, BlindSpotsStandBelowTheVerdict) {
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    for (LedgerEvent& event : treated.header.ledger) {
+        if (event.event == "restore") event.previous_shared_tokens = 192;
+    }
+    treated.header.identity.build = fixture::group("another build");
+    const Comparison c = compare_arms(fixture::make_arm(Arm::fresh), treated);
+    EXPECT_EQ(c.verdict, Verdict::same);
+    const std::string text = report_text(c);
+    EXPECT_LT(text.find("beware        blind spot"), text.find("pairs "));
+    EXPECT_EQ(text.find("blind spot: lane"), text.rfind("blind spot: lane")) << "once";
+    EXPECT_GT(text.find("warning       build:"), text.find("pairs "));
+    const std::string json = report_json(c);
+    EXPECT_THAT(json, HasSubstr("\"blind_spots\": 1"));
+    EXPECT_THAT(json, HasSubstr("stale rows would be the right rows and are undetectable"));
+    const std::string html = report_html(c);
+    EXPECT_LT(html.find("blind spot: lane"), html.find("Matched lane-cycles"));
+}
+
+TEST(Report, FurtherControlsAreInEveryView) {
+    Comparison c = shifted();
+    const std::string without = report_json(c);
+    EXPECT_THAT(without, Not(HasSubstr("\"controls\"")));
+    c.controls = {{"natural", Verdict::drift, "values differ & <no> decision flipped", 24, std::string(64, 'd')},
+                  {"repeat", Verdict::same, "24 matched", 24, std::string(64, 'e')}};
+    Result<Json> json = parse_json(report_json(c), "report");
+    ASSERT_TRUE(json.ok());
+    ASSERT_EQ((*json)["controls"].size(), 2u);
+    EXPECT_EQ((*json)["controls"][0]["arm"], "natural");
+    EXPECT_EQ((*json)["controls"][0]["verdict"], "DRIFT");
+    EXPECT_FALSE((*json)["controls"][0].contains("digest"));
+    json = parse_json(report_json(c, {"a", "b"}), "report");
+    EXPECT_EQ((*json)["controls"][1]["digest"], std::string(64, 'e'));
+    EXPECT_THAT(report_text(c), HasSubstr("control       natural: DRIFT: values differ"));
+    EXPECT_EQ(html_problem(report_html(c)), "");
+    EXPECT_THAT(report_html(c), HasSubstr("<td>repeat</td><td class=\"same\">SAME</td>"));
+}
+
+TEST(Report, StatisticsAreInEveryView) {
+    fixture::Options options;
+    options.budget = "frozen";
+    fixture::ArmData control = fixture::make_arm(Arm::fresh, options);
+    fixture::ArmData treated = fixture::make_arm(Arm::restored, options);
+    for (auto* arm : {&control, &treated}) fixture::set_verified(arm->steps[0], 2);
+    fixture::keep_steps(treated, 1);
+    fixture::keep_steps(control, 1);
+    treated.steps[0].q[0] += 0.125f;
+    const Comparison c = compare_arms(control, treated);
+    Result<Json> json = parse_json(report_json(c), "report");
+    ASSERT_TRUE(json.ok()) << json.status().message();
+    const Json& a = (*json)["acceptance"];
+    ASSERT_EQ(a["cells"].size(), 3u);
+    EXPECT_EQ(a["cells"][0]["dimension"], "exposure");
+    EXPECT_EQ(a["cells"][0]["band"], "26-50 %");
+    EXPECT_EQ(a["cells"][1]["band"], "32-127");
+    EXPECT_EQ(a["cells"][2]["band"], "memory");
+    EXPECT_TRUE(a["cells"][2]["effect"].is_null()) << "one prompt is no population";
+    EXPECT_EQ(a["positions"].size(), 2u);
+    ASSERT_EQ(a["reliability"].size(), 2u);
+    EXPECT_EQ(a["reliability"][1]["arm"], "treated");
+    EXPECT_EQ(a["reliability"][1]["widths"][0]["verified"], 2);
+    EXPECT_EQ(a["reliability"][1]["widths"][0]["realised_retained"], 3.0);
+    ASSERT_EQ(a["hazards"]["control"].size(), 2u);
+    EXPECT_EQ(a["hazards"]["control"][0]["stratum"], 7);
+    EXPECT_EQ(a["hazards"]["control"][0]["unknown"], 1);
+    EXPECT_EQ(a["hazards"]["control"][1]["known"], 2);
+    EXPECT_TRUE(a["trend"]["control"].is_null());
+    EXPECT_THAT(report_text(c), HasSubstr("informative censoring"));
+    const std::string html = report_html(c);
+    EXPECT_EQ(html_problem(html), "");
+    for (std::string_view title : {"By exposure, distance", "Confidence against outcome", "Match rate of reached"}) {
+        EXPECT_THAT(html, HasSubstr(std::string(title)));
+    }
+}
+
 TEST(ReportText, ControlCharactersFromCapturesDoNotReachTheTerminal) {
     Comparison c;
     c.warnings = {"\x1b[31mred\x07"};
@@ -223,6 +299,22 @@ TEST(ReportHtml, IsWellFormedAndEscaped) {
     EXPECT_EQ(drawings, 6u);
 }
 
+TEST(ReportHtml, SaysWhatWasComparedAndWhereItStops) {
+    Comparison c = shifted();
+    const std::string html = report_html(c);
+    EXPECT_THAT(html, HasSubstr("<th scope=\"row\">Prompt</th><td>256 tokens</td>"));
+    EXPECT_THAT(html, HasSubstr("<td>position 192</td>"));
+    EXPECT_THAT(html, HasSubstr("<th scope=\"row\">Draft window</th><td>128</td>"));
+    EXPECT_THAT(html, HasSubstr(c.control_capture.target.substr(0, 12)));
+    EXPECT_LT(html.find("no effectiveness conclusion"), html.find("First difference"));
+    EXPECT_THAT(html, HasSubstr("first difference &gt; treated restore lane 1: draft_context"));
+    EXPECT_EQ(html.find("class=\"mark\""), html.rfind("class=\"mark\""));
+    EXPECT_THAT(html, Not(HasSubstr("have no partner")));
+    c.pairs.unmatched_control = 3;
+    EXPECT_THAT(report_html(c),
+                HasSubstr("last near cycle 5; 3 of the control and 0 of the treated arm have no partner"));
+}
+
 TEST(ReportHtml, CheckerSeesBrokenPages) {
     const std::string html = report_html(shifted());
     std::string broken = html;
@@ -240,10 +332,10 @@ TEST(ReportHtml, EscapesEverything) {
 
 TEST(ReportHtml, ChartsSurviveDegenerateData) {
     const double infinity = std::numeric_limits<double>::infinity();
-    EXPECT_THAT(chart_figure({"t", "x", "y", {}, 0}), HasSubstr("Nothing was recorded"));
+    EXPECT_THAT(chart_figure({"t", "x", "y", {}, 0, ""}), HasSubstr("Nothing was recorded"));
     for (const auto& points : std::vector<std::vector<std::pair<double, double>>>{
              {{0, 0}}, {{5, 1}, {5, 2}}, {{0, 0}, {1, infinity}}, {{0, 1e-300}, {1, 1e300}}}) {
-        const std::string figure = chart_figure({"t", "x", "y", {{"n", "c", points, false}}, 0});
+        const std::string figure = chart_figure({"t", "x", "y", {{"n", "c", points, false}}, 0, ""});
         EXPECT_THAT(figure, HasSubstr("</svg>"));
         EXPECT_THAT(figure, Not(HasSubstr("nan")));
         EXPECT_THAT(figure, Not(HasSubstr("inf")));

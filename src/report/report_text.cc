@@ -103,6 +103,18 @@ void write_armed(std::string& out, const Comparison& c) {
     }
 }
 
+std::string effect_text(const PopulationEffect& e) {
+    std::string text = fmt::format("{} prompts: {:+.4g}, 95 % interval {:.4g} to {:.4g}, detectable from {:.4g}",
+                                   e.prompts, e.difference, e.low, e.high, e.minimum_detectable);
+    return e.claim() == "insufficient" ? "insufficient, " + text : text;
+}
+
+std::string adjusted_text(const std::optional<double>& p) {
+    return p ? fmt::format(", adjusted p {:.3g}", *p) : std::string();
+}
+
+void write_cells(std::string& out, const Comparison& c);
+
 void write_acceptance(std::string& out, const Comparison& c) {
     line(out, "acceptance",
          fmt::format("control {:.3f} accepted, {:.3f} retained a cycle ({} cycles); treated {:.3f}, {:.3f} "
@@ -119,13 +131,47 @@ void write_acceptance(std::string& out, const Comparison& c) {
     line(out, "by position", positions);
     if (c.control.lane_cycles > 0) line(out, "survival", c.survival_refused);
     if (c.population) {
-        line(out, "population",
-             fmt::format("{} prompts: {:+.4g} retained a cycle, 95 % interval {:.4g} to {:.4g}, detectable "
-                         "from {:.4g}",
-                         c.population->prompts, c.population->difference, c.population->low, c.population->high,
-                         c.population->minimum_detectable));
+        line(out, "population", effect_text(*c.population) + " retained a cycle");
     } else if (c.pairs.matched > 0) {
         line(out, "population", "no claim: " + c.population_refused);
+    }
+    for (const PositionEffect& p : c.positions) {
+        if (!p.effect || p.effect->difference == 0) continue;
+        line(out, "at position",
+             fmt::format("{}: {} match rate{}", p.position, effect_text(*p.effect), adjusted_text(p.adjusted_p)));
+    }
+    write_cells(out, c);
+}
+
+// Only where something differs: a healthy restore has one short report.
+void write_cells(std::string& out, const Comparison& c) {
+    for (const Cell& cell : c.cells) {
+        if (c.pairs.differing == 0) break;
+        std::string text = fmt::format(
+            "{} {}: {} of {} pairs differ; accepted {} in the control and {} in the treated "
+            "arm, of {} seen in both",
+            cell.dimension, cell.band, cell.differing, cell.pairs, cell.accepted_control, cell.accepted_treated,
+            cell.at_risk);
+        if (cell.effect) {
+            text += fmt::format("; {} retained a cycle{}", effect_text(*cell.effect), adjusted_text(cell.adjusted_p));
+        }
+        line(out, "by stratum", text);
+    }
+    for (const Reliability& r : c.reliability) {
+        if (c.pairs.differing == 0) break;
+        line(out, "confidence",
+             fmt::format("{} arm, exposure {}: Brier score {:.4g} over {} positions", r.arm, r.exposure, r.brier(),
+                         r.positions));
+    }
+    for (const auto& [name, hazards] :
+         {std::pair("control", &c.control_hazards), std::pair("treated", &c.treated_hazards)}) {
+        for (const Hazard& h : *hazards) {
+            line(out, "hazard",
+                 fmt::format("{} arm, confidence {:.1f} to {:.1f}: between {:.4g} and {:.4g} matched ({} known, {} not "
+                             "verified; informative censoring)",
+                             name, static_cast<double>(h.stratum) / 10, static_cast<double>(h.stratum + 1) / 10, h.low,
+                             h.high, h.known, h.unknown));
+        }
     }
 }
 
@@ -146,7 +192,10 @@ std::string report_text(const Comparison& c) {
     std::string out;
     line(out, "verdict", fmt::format("{} (level {})", verdict_name(c.verdict), c.level));
     line(out, "why", c.why);
-    line(out, "corrupt", c.corruption);
+    // What limits the verdict is read with it, not after the figures.
+    const auto blind = static_cast<std::size_t>(c.blind_spots);
+    for (std::size_t i = 0; i < c.warnings.size() && i < blind; ++i) line(out, "beware", c.warnings[i]);
+    if (c.corruption != c.why) line(out, "corrupt", c.corruption);
     for (const Refusal& refusal : c.refusals) {
         line(out, "differs",
              fmt::format("{}: control {}, treated {}", refusal.field, refusal.control, refusal.treated));
@@ -159,6 +208,11 @@ std::string report_text(const Comparison& c) {
                          c.pairs.differing, c.pairs.unmatched_control, c.pairs.unmatched_treated));
         line(out, "unmatched", with_prefix("control: ", reasons_text(c.pairs.control)));
         line(out, "unmatched", with_prefix("treated: ", reasons_text(c.pairs.treated)));
+        if (c.pairs.forced > 0) {
+            line(out, "lockstep",
+                 fmt::format("{} matched lane-cycles were forced to the control's tokens and count in no output length",
+                             c.pairs.forced));
+        }
         write_armed(out, c);
         write_acceptance(out, c);
         write_drift(out, "draft drift", c.draft_drift);
@@ -173,7 +227,10 @@ std::string report_text(const Comparison& c) {
         line(out, "cause", c.drift_explained_by);
     }
     for (const std::string& declared : c.declared) line(out, "declared", declared);
-    for (const std::string& warning : c.warnings) line(out, "warning", warning);
+    for (const ControlVerdict& control : c.controls) {
+        line(out, "control", fmt::format("{}: {}: {}", control.arm, verdict_name(control.verdict), control.why));
+    }
+    for (std::size_t i = blind; i < c.warnings.size(); ++i) line(out, "warning", c.warnings[i]);
     for (const std::string& note : c.notes) line(out, "note", note);
     line(out, "next", c.next_step);
     return out;

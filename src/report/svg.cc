@@ -159,11 +159,12 @@ std::string chart_figure(const Chart& chart) {
         if (!line.points.empty()) out += polyline(frame, line);
     }
     out += "</svg>";
+    if (!chart.note.empty()) out += fmt::format("<p class=\"quiet\">{}</p>", html_escape(chart.note));
     if (!chart.y_label.empty()) out += fmt::format("<p class=\"quiet\">Vertical: {}</p>", html_escape(chart.y_label));
     return out + "</figure>\n";
 }
 
-std::string ledger_figure(const std::vector<LedgerRow>& rows) {
+std::string ledger_figure(const std::vector<LedgerRow>& rows, const std::optional<FirstDifference>& first) {
     constexpr double kRowHeight = 22;
     constexpr double kLabels = 350;
     std::string out = "<figure><figcaption>Ledger: where each position's state came from</figcaption>";
@@ -185,10 +186,17 @@ std::string ledger_figure(const std::vector<LedgerRow>& rows) {
         std::string label = fmt::format("{} {} lane {}: {}", row.arm, row.event, row.lane, c.component);
         if (c.rows_claimed != c.rows_written)
             label += fmt::format(" ({} of {} written)", c.rows_written, c.rows_claimed);
-        out += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLabels - 8,
-                           y + 12, html_escape(label));
+        const bool marked =
+            first && row.arm == "treated" && row.event == first->stage && c.component == first->component;
+        if (marked) label = "first difference > " + label;
+        out += fmt::format("<text class=\"tick{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>",
+                           marked ? " marked" : "", kLabels - 8, y + 12, html_escape(label));
         out += fmt::format("<rect class=\"track\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"14\"/>", x(0), y,
                            x(end) - x(0));
+        if (marked) {
+            out += fmt::format("<rect class=\"mark\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"18\"/>",
+                               x(0) - 2, y - 2, x(end) - x(0) + 4);
+        }
         for (const SourceRange& range : c.sources) {
             const Position last = std::min(range.last, end);
             if (range.first >= last) continue;

@@ -2,6 +2,7 @@
 // report/ only.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,12 +27,14 @@ struct Chart {
     std::string y_label;
     std::vector<ChartLine> lines;
     double y_max = 0;  // 0: from the data
+    std::string note;  // below the drawing; may be empty
 };
 
 // A <figure> with caption, legend, axes and lines; a sentence instead of a drawing when there is no point.
 std::string chart_figure(const Chart& chart);
 
 // Components of the ledger as bars over positions, one row per arm, event and component, coloured by source.
-std::string ledger_figure(const std::vector<LedgerRow>& rows);
+// `first` marks the row that the first difference names.
+std::string ledger_figure(const std::vector<LedgerRow>& rows, const std::optional<FirstDifference>& first);
 
 }  // namespace draftprobe

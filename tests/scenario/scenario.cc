@@ -43,7 +43,7 @@ const std::set<std::string> kScenarioKeys = {
     "control", "treated", "near_tie", "control_changes", "treat", "expect",  "twin",         "budget"};
 const std::set<std::string> kExpectKeys = {"verdict",   "changed", "stage",    "component", "detail", "shift",
                                            "cycle",     "exit",    "refusals", "warning",   "flips", 
-                                           "why",       "first_proposal_difference", "matched"};
+                                           "why",       "first_proposal_difference", "matched", "differing", "near_ties"};
 
 Status check_scenario(const Json& spec, std::string_view subject, bool twin) {
     DP_RETURN_IF_ERROR(check_keys(spec, subject, kScenarioKeys));
@@ -223,7 +223,7 @@ Result<Arms> read_arms(const Json& spec, const Json& pair, const fs::path& scrat
     DP_ASSIGN_OR_RETURN(arms.assembly, load_pair(pair, scratch));
     ProbeSettings& s = arms.settings;
     s.engine.isa = numerics::best_isa();
-    s.engine.threads = 2;
+    s.engine.threads = 1;
     s.engine.chunk_tokens = spec.value("chunk", std::size_t{64});
     s.engine.kv_format = spec.value("kv", "bf16") == "int8" ? state::KvFormat::int8 : state::KvFormat::bf16;
     DP_ASSIGN_OR_RETURN(s.engine.numerics, numerics_class(spec.value("numerics", "f32")));
@@ -258,6 +258,17 @@ Result<Arm> arm_of(const std::string& name) {
         if (arm_name(arm) == name) return arm;
     }
     return corrupt(fmt::format("arm '{}'", name));
+}
+
+// Runs an arm, or finds the capture of an equal one: a capture is a function of what it was asked for.
+Result<fs::path> capture_of(const Arms& arms, Arm arm, Json spec, const fs::path& scratch) {
+    for (const char* key : {"name", "about", "expect", "treat", "control", "treated", "control_changes", "control_pair"})
+        spec.erase(key);
+    if (!spec.contains("faults")) spec["faults"] = Json::array();
+    const fs::path path = scratch / fmt::format("{}-{}", arm_name(arm), sha256_hex(spec.dump()).substr(0, 16));
+    if (fs::exists(path)) return path;
+    DP_RETURN_IF_ERROR(probe::run_arm(*arms.assembly, arms.request, arms.settings, arm, path, false).status());
+    return path;
 }
 
 }  // namespace
@@ -322,19 +333,16 @@ Result<Comparison> run_scenario(const Scenario& scenario, const fs::path& scratc
     DP_RETURN_IF_ERROR(faults(spec, treated.settings));
     DP_ASSIGN_OR_RETURN(const Arm control_arm, arm_of(spec.value("control", "fresh")));
     DP_ASSIGN_OR_RETURN(const Arm treated_arm, arm_of(spec.value("treated", "restored")));
-    std::string directory = scenario.name;
-    std::replace(directory.begin(), directory.end(), ' ', '-');
-    const fs::path base = scratch / directory;
-    fs::create_directories(base);
-    DP_RETURN_IF_ERROR(probe::run_arm(*control.assembly, control.request, control.settings, control_arm,
-                                      base / "control", true)
-                           .status());
-    DP_RETURN_IF_ERROR(probe::run_arm(*treated.assembly, treated.request, treated.settings, treated_arm,
-                                      base / "treated", true)
-                           .status());
+    control_spec["pair"] = spec.value("control_pair", spec["pair"]);
+    control_spec["faults"] = spec.value("control_changes", Json::object()).value("faults", Json::array());
+    if (control_arm != Arm::restored) control_spec.erase("treatment");
+    DP_ASSIGN_OR_RETURN(const fs::path control_path, capture_of(control, control_arm, std::move(control_spec), scratch));
+    Json treated_spec = spec;
+    treated_spec.erase("near_tie");
+    DP_ASSIGN_OR_RETURN(const fs::path treated_path, capture_of(treated, treated_arm, std::move(treated_spec), scratch));
     CompareOptions options;
     if (spec.contains("treat")) options.treat = spec["treat"].get<std::vector<std::string>>();
-    return compare_captures(base / "control", base / "treated", options);
+    return compare_captures(control_path, treated_path, options);
 }
 
 std::vector<std::string> unmet(const Json& expect, const Comparison& result) {
@@ -360,7 +368,9 @@ std::vector<std::string> unmet(const Json& expect, const Comparison& result) {
     check("cycle", result.first && result.first->cycle ? Json(*result.first->cycle) : Json());
     check("shift", result.shift_tokens ? Json(*result.shift_tokens) : Json());
     check("flips", result.flips.total);
+    check("near_ties", result.flips.near_ties);
     check("matched", result.pairs.matched);
+    check("differing", result.pairs.differing);
     contains("detail", result.first ? result.first->detail : "");
     contains("why", result.why);
     contains("warning", fmt::format("{}", fmt::join(result.warnings, "\n")));
