@@ -5,6 +5,7 @@
 #include "cli/engine_options.h"
 #include "cli/models.h"
 #include "cli/prompt.h"
+#include "cli/resume_arm.h"
 #include "cli/version.h"
 #include "probe/near_tie.h"
 
@@ -61,13 +62,7 @@ Status check_out(const std::filesystem::path& out, bool force) {
                     out.string()));
 }
 
-Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
-    ArmPlan plan;
-    const bool injects = find_option("inject", arguments.command().bit) != nullptr;
-    if (injects) {
-        DP_ASSIGN_OR_RETURN(plan.settings.treatment.faults, parse_faults(arguments));
-    }
-    DP_ASSIGN_OR_RETURN(const PromptFile prompt, read_prompt_file(arguments));
+Status load_engine(const Arguments& arguments, Console& console, ArmPlan& plan) {
     DP_ASSIGN_OR_RETURN(plan.assembly, load_models(arguments, true, console));
     const TargetConfig& target = plan.assembly.models.target->config();
     DP_ASSIGN_OR_RETURN(plan.settings.engine, engine_settings(arguments, target, console));
@@ -83,8 +78,22 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     plan.settings.seed = budget.seed;
     plan.settings.level = static_cast<int>(*arguments.number("level"));
     plan.settings.digest_every = static_cast<std::size_t>(*arguments.number("digest-every"));
-    DP_ASSIGN_OR_RETURN(plan.settings.treatment.draft, state::parse_draft_restore(arguments.text("restore-draft")));
+    plan.settings.resume_elsewhere = resume_in_new_process;
     DP_ASSIGN_OR_RETURN(plan.settings.build_digest, build_digest());
+    return {};
+}
+
+Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
+    ArmPlan plan;
+    const bool injects = find_option("inject", arguments.command().bit) != nullptr;
+    if (injects) {
+        DP_ASSIGN_OR_RETURN(plan.settings.treatment.faults, parse_faults(arguments));
+    }
+    DP_ASSIGN_OR_RETURN(plan.settings.treatment.draft, state::parse_draft_restore(arguments.text("restore-draft")));
+    DP_ASSIGN_OR_RETURN(plan.settings.treatment.target, state::parse_target_restore(arguments.text("restore-target")));
+    DP_ASSIGN_OR_RETURN(plan.settings.treatment.tier, state::parse_tier(arguments.text("tier")));
+    DP_ASSIGN_OR_RETURN(const PromptFile prompt, read_prompt_file(arguments));
+    DP_RETURN_IF_ERROR(load_engine(arguments, console, plan));
 
     DP_ASSIGN_OR_RETURN(plan.request.prompt, prompt_tokens(prompt, plan.assembly, console));
     plan.request.chat_template = prompt.chat_template;

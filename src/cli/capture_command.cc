@@ -25,10 +25,16 @@ Result<int> run_capture(const Arguments& arguments, Console& console) {
         return invalid_argument(fmt::format(
             "capture: --inject with --arm {}: faults go into a restore, expected --arm restored", arm_name(arm)));
     }
+    if (arm != Arm::restored && arguments.given("save-snapshot")) {
+        return invalid_argument(fmt::format(
+            "capture: --save-snapshot with --arm {}: only a restored arm takes a snapshot, expected --arm restored",
+            arm_name(arm)));
+    }
     const std::filesystem::path out = arguments.text("out");
     const bool force = arguments.given("force");
     DP_RETURN_IF_ERROR(check_out(out, force));
     DP_ASSIGN_OR_RETURN(ArmPlan plan, plan_arms(arguments, console));
+    plan.settings.snapshot_file = arguments.text("save-snapshot");
     plan.settings.progress = [&](std::string_view phase, std::size_t done, std::size_t total) {
         console.progress(arm_name(arm), phase, done, total);
     };

@@ -14,9 +14,9 @@ constexpr RefusedCommand kRefused[] = {
 }  // namespace
 
 std::span<const Command* const> commands() {
-    static const Command* const kCommands[] = {&kProbeCommand,           &kCaptureCommand,  &kCompareCommand,
-                                               &kInspectCommand,         &kGenerateCommand, &kBenchProbeCommand,
-                                               &kBudgetCalibrateCommand, &kVersionCommand,  &kHelpCommand};
+    static const Command* const kCommands[] = {
+        &kProbeCommand,      &kCaptureCommand,       &kCompareCommand,         &kInspectCommand, &kGenerateCommand,
+        &kBenchProbeCommand, &kBenchSnapshotCommand, &kBudgetCalibrateCommand, &kVersionCommand, &kHelpCommand};
     return kCommands;
 }
 

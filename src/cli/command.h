@@ -38,6 +38,7 @@ extern const Command kCaptureCommand;
 extern const Command kCompareCommand;
 extern const Command kInspectCommand;
 extern const Command kBenchProbeCommand;
+extern const Command kBenchSnapshotCommand;
 extern const Command kBudgetCalibrateCommand;
 extern const Command kVersionCommand;
 extern const Command kHelpCommand;

@@ -18,6 +18,9 @@ Result<std::string> inspect_draft(const std::filesystem::path& path, InspectForm
 // Every checksum and every step is checked. Errors: those of CaptureReader.
 Result<std::string> inspect_capture(const std::filesystem::path& path, InspectForm form);
 
+// Every page is checked. Errors: those of read_snapshot.
+Result<std::string> inspect_snapshot(const std::filesystem::path& path, InspectForm form);
+
 // "12.3 MiB", "640 bytes".
 std::string bytes_text(std::uint64_t bytes);
 

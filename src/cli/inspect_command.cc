@@ -4,6 +4,7 @@
 #include "cli/arguments.h"
 #include "cli/console.h"
 #include "cli/inspect.h"
+#include "state/snapshot_file.h"
 
 namespace draftprobe::cli {
 
@@ -11,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Kind { target, draft, capture };
+enum class Kind { target, draft, capture, snapshot };
 
 constexpr std::uint64_t kMaxConfigBytes = 16u << 20;
 
@@ -35,13 +36,17 @@ Result<Kind> checkpoint_kind(const fs::path& path) {
 
 Result<Kind> recognise(const fs::path& path) {
     constexpr std::string_view kExpected =
-        "expected a target or draft checkpoint (config.json and weights) or a capture (capture.json and SHA256SUMS)";
+        "expected a target or draft checkpoint (config.json and weights), a capture (capture.json and SHA256SUMS) or a "
+        "snapshot file";
     std::error_code error;
     if (!present(path))
         return not_found(fmt::format("inspect: {}: found nothing, {}; check the path", path.string(), kExpected));
     if (!fs::is_directory(path, error)) {
+        if (state::looks_like_snapshot(path)) return Kind::snapshot;
         return invalid_argument(
-            fmt::format("inspect: {}: found something that is not a directory, {}", path.string(), kExpected));
+            fmt::format("inspect: {}: found something that is not a directory and does not start "
+                        "as a snapshot does, {}",
+                        path.string(), kExpected));
     }
     if (present(path / "capture.json") || present(path / "SHA256SUMS")) return Kind::capture;
     if (present(path / "config.json")) return checkpoint_kind(path);
@@ -59,10 +64,12 @@ Result<int> run_inspect(const Arguments& arguments, Console& console) {
     const InspectForm form = arguments.given("json") ? InspectForm::json : InspectForm::text;
     DP_ASSIGN_OR_RETURN(const Kind kind, recognise(path));
     const auto tokens = static_cast<std::uint64_t>(*arguments.number("tokens"));
-    Result<std::string> view = kind == Kind::capture ? inspect_capture(path, form)
-                               : kind == Kind::draft ? inspect_draft(path, form, tokens)
-                                                     : inspect_target(path, form, tokens);
-    if (!view.ok() && kind == Kind::capture && view.status().code() == StatusCode::corrupt) {
+    Result<std::string> view = kind == Kind::capture    ? inspect_capture(path, form)
+                               : kind == Kind::snapshot ? inspect_snapshot(path, form)
+                               : kind == Kind::draft    ? inspect_draft(path, form, tokens)
+                                                        : inspect_target(path, form, tokens);
+    const bool evidence = kind == Kind::capture || kind == Kind::snapshot;
+    if (!view.ok() && evidence && view.status().code() == StatusCode::corrupt) {
         console.error(view.status().message());
         return kExitCorrupt;
     }
@@ -77,14 +84,15 @@ const Command kInspectCommand = {
     .bit = kInspect,
     .name = "inspect",
     .positionals = "PATH",
-    .brief = "say what a checkpoint or a capture holds",
+    .brief = "say what a checkpoint, a capture or a snapshot holds",
     .description =
         "For a target or draft checkpoint, from its configuration and tensor headers alone: architecture, layers, "
         "shapes, experts, quantisation, taps, window and causality, parameters, files, the manifest, and the memory "
         "that a lane and a token take. Configuration and tensors are checked against each other. For a capture: arm, "
         "identity, settings, totals and ledger, after every checksum and every step was "
-        "checked.",
-    .exit_status = "0 done\n2 usage error, or PATH is none of these\n5 the capture breaks its own rules",
+        "checked. For a snapshot: what made it, and its components with ranges, sources and digests, after every page "
+        "was checked.",
+    .exit_status = "0 done\n2 usage error, or PATH is none of these\n5 the capture or snapshot breaks its own rules",
     .examples = "draftprobe inspect models/mini-dense-mlx4\ndraftprobe inspect draftprobe-out/treated --json",
     .run = run_inspect,
 };

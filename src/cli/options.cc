@@ -11,7 +11,7 @@ namespace {
 
 constexpr unsigned kArms = kProbe | kCapture | kBenchProbe;
 constexpr unsigned kModels = kArms | kGenerate;
-constexpr unsigned kEngines = kModels | kBudgetCalibrate;
+constexpr unsigned kEngines = kModels | kBudgetCalibrate | kBenchSnapshot;
 constexpr unsigned kFull = kProbe | kCapture;
 
 constexpr Option kOptions[] = {
@@ -224,7 +224,7 @@ constexpr Option kOptions[] = {
      .fallback = "4",
      .brief = "lanes of the engine, batched in one forward; results do not depend on it",
      .details = "An arm uses at least two: the restored one moves from the first lane to the second.",
-     .commands = kModels},
+     .commands = kModels | kBenchSnapshot},
     {.name = "chunk-tokens",
      .kind = OptionKind::number,
      .value = "N",
@@ -245,26 +245,37 @@ constexpr Option kOptions[] = {
      .required_in = kCapture},
     {.name = "restore-draft",
      .kind = OptionKind::choice,
-     .value = "exact|rows",
-     .not_served = "rows-q4|recompute|masked|none",
+     .value = "exact|rows|rows-q4|recompute|masked|none",
      .fallback = "exact",
      .brief = "how the restored arm gets the draft's context back",
-     .details = "exact copies context rows and rings. rows copies the rows and rebuilds the rings from them.",
+     .details =
+         "exact copies context rows and rings. rows copies the rows and rebuilds the rings from them. rows-q4 does so "
+         "from rows that went through 4 bits. recompute computes the rows again from the prefix's tokens, on a scratch "
+         "lane whose target state must equal the restored one. masked starts the context at the prefix's end. none "
+         "claims rows that nobody wrote. exact, rows and recompute are bit-exact (docs/restores.md).",
      .commands = kArms},
     {.name = "restore-target",
      .kind = OptionKind::choice,
-     .value = "exact",
-     .not_served = "int8-state",
+     .value = "exact|int8-state",
      .fallback = "exact",
      .brief = "how the restored arm gets the target's state back",
+     .details = "int8-state takes the recurrent matrices through int8, one scale per row of a head.",
      .commands = kArms},
     {.name = "tier",
      .kind = OptionKind::choice,
-     .value = "memory",
-     .not_served = "disk|process",
+     .value = "memory|disk|process",
      .fallback = "memory",
      .brief = "where the snapshot is kept between the arms' lanes",
+     .details =
+         "disk writes it to a file beside --out and reads it back. process goes on in a new process, which reads "
+         "it from a file.",
      .commands = kArms},
+    {.name = "save-snapshot",
+     .kind = OptionKind::text,
+     .value = "FILE",
+     .brief = "also keep the restored arm's snapshot in a file, for 'draftprobe inspect'",
+     .details = "With --arm restored only. An existing file is not replaced.",
+     .commands = kCapture},
     {.name = "controls",
      .kind = OptionKind::list,
      .value = "repeat,natural,uninterrupted",
@@ -383,6 +394,30 @@ constexpr Option kOptions[] = {
      .fallback = "3",
      .brief = "measured runs",
      .commands = kBenchProbe},
+    {.name = "repeats",
+     .kind = OptionKind::number,
+     .value = "N",
+     .min = 1,
+     .max = 1000,
+     .fallback = "7",
+     .brief = "measured runs; a prefix is computed at most 3 times",
+     .commands = kBenchSnapshot},
+    {.name = "size-mib",
+     .kind = OptionKind::number,
+     .value = "N",
+     .min = 1,
+     .max = 65536,
+     .fallback = "64",
+     .brief = "least size of the keys and values of the synthetic state",
+     .commands = kBenchSnapshot},
+    {.name = "tokens",
+     .kind = OptionKind::number,
+     .value = "N",
+     .min = 32,
+     .max = 1'000'000,
+     .fallback = "8192",
+     .brief = "length of the prefix that is computed and restored, with --target",
+     .commands = kBenchSnapshot},
     {.name = "json",
      .kind = OptionKind::flag,
      .brief = "print exactly one JSON object on stdout instead of text",

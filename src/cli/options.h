@@ -21,7 +21,8 @@ enum CommandBit : unsigned {
     kVersionBit = 1u << 6,
     kHelp = 1u << 7,
     kBudgetCalibrate = 1u << 8,
-    kAnyCommand = (1u << 9) - 1,
+    kBenchSnapshot = 1u << 9,
+    kAnyCommand = (1u << 10) - 1,
 };
 
 enum class OptionKind {

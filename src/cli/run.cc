@@ -16,6 +16,7 @@
 #include "cli/arguments.h"
 #include "cli/console.h"
 #include "cli/help.h"
+#include "cli/resume_arm.h"
 
 namespace draftprobe::cli {
 
@@ -62,6 +63,7 @@ Result<Found> choose_command(std::span<const std::string> words) {
 }
 
 Result<int> dispatch(std::span<const std::string> words, Console& console) {
+    if (!words.empty() && words.front() == kResumeWord) return run_resumed_arm(words.subspan(1), console);
     DP_ASSIGN_OR_RETURN(const Found found, choose_command(words));
     DP_ASSIGN_OR_RETURN(const Arguments arguments, parse_arguments(*found.command, words.subspan(found.words)));
     if (arguments.given("help") && found.command != &kHelpCommand) {

@@ -364,7 +364,7 @@ TEST_P(Invariant, ExactRestoreIntoADirtyLaneEqualsTheControlForEveryForm) {
         ASSERT_TRUE(control->cycle(control_lanes, control_drafter, block()).ok());
         expected.push_back(digests(control->lane(0)));
     }
-    for (const auto form : {state::DraftRestore::exact, state::DraftRestore::rows}) {
+    for (const auto form : {state::DraftRestore::exact, state::DraftRestore::rows, state::DraftRestore::recompute}) {
         auto e = engine();
         std::vector<TokenId> other(prompt_.rbegin(), prompt_.rend());
         e->begin_request(3, {{1000, {}}});

@@ -2,83 +2,13 @@
 
 #include <cmath>
 #include <map>
-#include <random>
 
 #include "state/ledger.h"
 #include "state/snapshot.h"
+#include "state/test_lane.h"
 
 namespace draftprobe::state {
 namespace {
-
-const StateIdentity kIdentity{.target = "target", .draft = "draft", .settings = {{"kv_format", "any"}}};
-
-StateShape small_shape(KvFormat kv) {
-    StateShape shape;
-    shape.attention_layers = 2;
-    shape.kv_heads = 2;
-    shape.head_dim = 16;
-    shape.kv_format = kv;
-    shape.delta_layers = 3;
-    shape.key_heads = 1;
-    shape.value_heads = 2;
-    shape.key_dim = 4;
-    shape.value_dim = 8;
-    shape.conv_rows = 3;
-    shape.conv_channels = 24;
-    shape.draft_layers = 2;
-    shape.draft_kv_heads = 1;
-    shape.draft_head_dim = 16;
-    shape.hidden = 8;
-    shape.context_capacity = 40;
-    shape.max_tokens = 200;
-    return shape;
-}
-
-class Random {
-public:
-    explicit Random(unsigned seed) : engine_(seed) {}
-    std::vector<float> row(std::size_t n) {
-        std::vector<float> values(n);
-        for (float& value : values) value = static_cast<float>(static_cast<int>(engine_() % 2001) - 1000) / 250.0f;
-        return values;
-    }
-    std::size_t below(std::size_t n) { return engine_() % n; }
-
-private:
-    std::mt19937 engine_;
-};
-
-// Fills everything below `length` with random state.
-void fill(Lane& lane, Position length, unsigned seed) {
-    Random random(seed);
-    const StateShape& shape = lane.shape();
-    ASSERT_TRUE(lane.kv.reserve(length - 1).ok());
-    for (Position p = 0; p < length; ++p) {
-        for (std::size_t layer = 0; layer < shape.attention_layers; ++layer) {
-            const auto k = random.row(shape.kv_row_floats());
-            const auto v = random.row(shape.kv_row_floats());
-            lane.kv.write(layer, p, k.data(), v.data());
-        }
-        const auto row = random.row(shape.hidden);
-        lane.draft.rows().write(lane.draft.slot(p), row.data());
-        lane.draft.mark_written(p, false);
-        for (std::size_t layer = 0; layer < shape.draft_layers; ++layer) {
-            const auto k = random.row(shape.draft_kv_floats());
-            lane.draft.keys(layer).write(lane.draft.slot(p), k.data());
-            lane.draft.values(layer).write(lane.draft.slot(p), random.row(shape.draft_kv_floats()).data());
-        }
-        lane.draft.mark_written(p, true);
-        lane.tokens.push_back(static_cast<TokenId>(random.below(100)));
-    }
-    for (auto& matrix : lane.recurrent.current().matrix) matrix = random.row(matrix.size());
-    for (auto& rows : lane.recurrent.current().conv) {
-        for (std::size_t r = 0; r < rows.rows(); ++r) rows.write(r, random.row(rows.cols()).data());
-    }
-    lane.draft.advance(length, RowSource::computed);
-    append_source(lane.target_sources, 0, length, RowSource::computed);
-    lane.length = length;
-    lane.target_rows_written = static_cast<std::size_t>(length);
-}
 
 TEST(KvPages, RandomWritesReadBackAsTheirRoundedValues) {
     for (const KvFormat format : {KvFormat::f32, KvFormat::bf16, KvFormat::int8}) {
@@ -168,6 +98,43 @@ TEST(Ledger, EveryComponentsBytesReachItsDigest) {
     EXPECT_NE(component_digest(lane, Component::draft_context), before[Component::draft_context]);
     lane.draft.values(1).bytes(lane.draft.slot(69)).back() ^= std::byte{1};
     EXPECT_NE(component_digest(lane, Component::draft_rings), before[Component::draft_rings]);
+}
+
+// Whatever is written where, kept digests are those of lanes that kept nothing.
+TEST(Ledger, PagesAreHashedOnceAndAgainAfterAnyWrite) {
+    const StateShape shape = small_shape(KvFormat::int8);
+    Random random(17);
+    Lane lane(0, shape, true);
+    fill(lane, 150, 3);
+    const auto fresh_digest = [&](Component component) {
+        Lane copy(1, shape, false);
+        auto snapshot = take_snapshot(lane, kIdentity, {.request = RequestRecord{}});
+        EXPECT_TRUE(snapshot.ok()) << snapshot.status().message();
+        EXPECT_TRUE(restore_snapshot(*snapshot, kIdentity, DraftRestore::exact, copy).ok());
+        return component_digest(copy, component);
+    };
+    lane.has_anchor = true;
+    for (int round = 0; round < 60; ++round) {
+        const auto p = static_cast<Position>(random.below(150));
+        const auto row = random.row(shape.kv_row_floats());
+        switch (round % 4) {
+            case 0: lane.kv.write(round % 2, p, row.data(), row.data()); break;
+            case 1: lane.kv.page_bytes(static_cast<std::size_t>(p / 32))[7] ^= std::byte{1}; break;
+            case 2: lane.draft.rows().write(lane.draft.slot(p), random.row(shape.hidden).data()); break;
+            default: lane.draft.rows().bytes(lane.draft.slot(p))[3] ^= std::byte{1}; break;
+        }
+        for (const Component component : {Component::target_kv, Component::draft_context}) {
+            ASSERT_EQ(component_digest(lane, component), fresh_digest(component)) << "round " << round;
+        }
+    }
+    const std::size_t kv = lane.kv.pages_hashed();
+    const std::size_t rows = lane.draft.pages_hashed();
+    for (int repeat = 0; repeat < 3; ++repeat) static_cast<void>(lane_ledger(lane, true));
+    EXPECT_EQ(lane.kv.pages_hashed(), kv);
+    EXPECT_EQ(lane.draft.pages_hashed(), rows);
+    lane.kv.write(0, 40, random.row(shape.kv_row_floats()).data(), random.row(shape.kv_row_floats()).data());
+    static_cast<void>(lane_ledger(lane, true));
+    EXPECT_EQ(lane.kv.pages_hashed(), kv + 1);
 }
 
 TEST(DraftContext, ClaimsAndWritesAreSeparateNumbers) {

@@ -73,6 +73,9 @@ TEST_F(BadInput, values_outside_their_range) {
     expect_refused(request + "--prefix-tokens 96 --cycles 0", {"--cycles: found \"0\", expected an integer from 1"});
     expect_refused(request + "--prefix-tokens 96 --kv f32", {"--kv: found \"f32\", expected one of bf16, int8"});
     expect_refused(request + "--prefix-tokens 96 --threads 0", {"--threads: found \"0\""});
+    expect_refused(request + "--prefix-tokens 96 --restore-draft q4", {"--restore-draft: found \"q4\"", "rows-q4"});
+    expect_refused(request + "--prefix-tokens 96 --restore-target int4", {"--restore-target: found \"int4\""});
+    expect_refused(request + "--prefix-tokens 96 --tier tape", {"--tier: found \"tape\"", "memory, disk, process"});
     expect_refused(request + "--prefix-tokens 96 --level 4", {"--level: found \"4\", expected one of 1, 2, 3"});
     expect_refused(request + "--prefix-tokens 96 --device gpu", {"--device: found \"gpu\", expected cpu"});
     expect_refused(request + "--prefix-tokens 96 --bisect=drift", {"--bisect: found \"drift\"", "drift-ok, drift-bad"},
@@ -86,18 +89,6 @@ TEST_F(BadInput, values_outside_their_range) {
 TEST_F(BadInput, spellings_of_the_contract_that_are_not_served) {
     const std::string request = "probe " + pair() + "--prompt-ids ids.json --prefix-tokens 96 ";
     const std::pair<const char*, const char*> cases[] = {
-        {"--factors", "one treatment a run"},
-        {"--lockstep", "free-running arms"},
-        {"--minimize", "one run at a time"},
-        {"--sweep B=32..96:32", "one run per value"},
-        {"--plan p.json", "one request a run"},
-        {"--restore-draft rows-q4", "--restore-draft exact, rows"},
-        {"--restore-draft recompute", "--restore-draft exact, rows"},
-        {"--restore-draft masked", "--restore-draft exact, rows"},
-        {"--restore-draft none", "--restore-draft exact, rows"},
-        {"--restore-target int8-state", "--restore-target exact"},
-        {"--tier disk", "--tier memory"},
-        {"--tier=process", "--tier memory"},
         {"--numerics schedule-sensitive", "--numerics f32, i8dot"},
         {"--device cuda:0", "--device cpu"},
         {"--level 0", "--level 1, 2, 3"},

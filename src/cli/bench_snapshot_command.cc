@@ -1,0 +1,129 @@
+#include <fmt/format.h>
+
+#include "base/json_writer.h"
+#include "bench/host.h"
+#include "bench/snapshot_bench.h"
+#include "cli/arguments.h"
+#include "cli/console.h"
+#include "cli/engine_options.h"
+#include "cli/models.h"
+
+namespace draftprobe::cli {
+
+namespace {
+
+using bench::BoundedTimes;
+
+void write_times(JsonWriter& json, std::string_view key, const std::vector<double>& seconds) {
+    const bench::Summary summary = bench::summarise(seconds);
+    json.key(key).begin_object();
+    json.key("median").value_rounded(summary.median);
+    json.key("min").value_rounded(summary.min);
+    json.key("max").value_rounded(summary.max);
+    json.key("spread").value_rounded(summary.spread());
+    json.member("inconclusive", summary.inconclusive()).end_object();
+}
+
+void write_operation(JsonWriter& json, const BoundedTimes& times) {
+    json.begin_object().member("name", times.name).member("bound", times.bound_name);
+    write_times(json, "seconds", times.seconds);
+    write_times(json, "bound_seconds", times.bound);
+    json.key("bound_over_time").value_rounded(times.ratio());
+    json.end_object();
+}
+
+std::string spread_text(const std::vector<double>& seconds) {
+    const bench::Summary summary = bench::summarise(seconds);
+    return fmt::format("{:.2f} ms (spread {:.0f} %)", summary.median * 1e3, summary.spread() * 100);
+}
+
+std::string operation_line(const BoundedTimes& times, std::size_t bytes) {
+    const double rate = static_cast<double>(bytes) / bench::summarise(times.seconds).median / 1e9;
+    return fmt::format("  {:<25}{}, {:.2f} GB/s; {} {}: ratio {:.2f}\n", times.name, spread_text(times.seconds), rate,
+                       times.bound_name, spread_text(times.bound), times.ratio());
+}
+
+std::string times_text(const bench::SnapshotTimes& times, const std::optional<bench::PrefixTimes>& prefix,
+                       std::size_t repeats) {
+    std::string out =
+        fmt::format("bench snapshot: {:.1f} MiB of state over {} positions, {} repeats; every byte came back\n",
+                    static_cast<double>(times.bytes) / (1 << 20), times.positions, repeats);
+    for (const BoundedTimes& operation : times.operations) out += operation_line(operation, times.bytes);
+    if (prefix) {
+        out += fmt::format("prefix of {} tokens, {:.1f} MiB\n", prefix->tokens,
+                           static_cast<double>(prefix->bytes) / (1 << 20));
+        out += operation_line(prefix->restore, prefix->bytes);
+    }
+    return out + fmt::format("cpu {}, {} hardware threads\n", bench::cpu_name(), bench::hardware_threads());
+}
+
+std::string times_json(const bench::SnapshotTimes& times, const std::optional<bench::PrefixTimes>& prefix,
+                       std::size_t repeats) {
+    JsonWriter json;
+    json.begin_object().member("bytes", times.bytes).member("positions", times.positions);
+    json.member("repeats", repeats);
+    json.key("operations").begin_array();
+    for (const BoundedTimes& operation : times.operations) write_operation(json, operation);
+    json.end_array().key("prefix");
+    if (prefix) {
+        json.begin_object().member("tokens", prefix->tokens).member("bytes", prefix->bytes).key("restore");
+        write_operation(json, prefix->restore);
+        json.end_object();
+    } else {
+        json.null();
+    }
+    json.member("cpu", bench::cpu_name()).member("hardware_threads", bench::hardware_threads());
+    return json.end_object().take() + "\n";
+}
+
+Result<std::optional<bench::PrefixTimes>> prefix_times(const Arguments& arguments, Console& console) {
+    if (!arguments.given("target")) return std::optional<bench::PrefixTimes>();
+    DP_ASSIGN_OR_RETURN(const probe::Assembly assembly, load_models(arguments, false, console));
+    DP_ASSIGN_OR_RETURN(const decode::EngineSettings settings,
+                        engine_settings(arguments, assembly.models.target->config(), console));
+    const Position tokens = *arguments.number("tokens") / kPageTokens * kPageTokens;
+    console.note(fmt::format("bench snapshot: {}", engine_text(arguments, settings)));
+    DP_ASSIGN_OR_RETURN(bench::PrefixTimes times,
+                        bench::measure_prefix(assembly.models, settings, std::max(tokens, kPageTokens),
+                                              std::min<std::size_t>(3, *arguments.number("repeats"))));
+    return std::optional(std::move(times));
+}
+
+Result<int> run_bench_snapshot(const Arguments& arguments, Console& console) {
+    std::error_code error;
+    const std::filesystem::path scratch = std::filesystem::temp_directory_path(error);
+    if (error) {
+        return io_error(
+            fmt::format("temporary directory: {}, expected one for the files; set TMPDIR", error.message()));
+    }
+    if (!arguments.given("target") && arguments.given("draft")) {
+        return invalid_argument("bench snapshot: found --draft without --target, expected both or neither");
+    }
+    const auto repeats = static_cast<std::size_t>(*arguments.number("repeats"));
+    const auto bytes = static_cast<std::size_t>(*arguments.number("size-mib")) << 20;
+    DP_ASSIGN_OR_RETURN(const bench::SnapshotTimes times, bench::measure_snapshots(bytes, repeats, scratch));
+    DP_ASSIGN_OR_RETURN(const auto prefix, prefix_times(arguments, console));
+    console.out(arguments.given("json") ? times_json(times, prefix, repeats) : times_text(times, prefix, repeats));
+    return kExitDone;
+}
+
+}  // namespace
+
+const Command kBenchSnapshotCommand = {
+    .bit = kBenchSnapshot,
+    .name = "bench snapshot",
+    .brief = "measure snapshots and restores against bounds of the same run",
+    .description =
+        "Takes and restores a synthetic state in memory and through a file, after checking that every byte comes back, "
+        "beside what the machine can do with the same bytes: memcpy, SHA-256, and writing, reading and hashing a file. "
+        "A ratio is the bound's median time over the operation's: 1 is as fast as the bound. With --target (and "
+        "--draft) it also restores a prefix of --tokens tokens beside computing it. A spread, (max - min) / median, "
+        "above 20 % is inconclusive.",
+    .exit_status = "0 measured\n2 usage error, or could not run",
+    .examples =
+        "draftprobe bench snapshot --size-mib 256\n"
+        "draftprobe bench snapshot --target models/mini-dense-mlx4 --draft models/mini-dense-draft",
+    .run = run_bench_snapshot,
+};
+
+}  // namespace draftprobe::cli

@@ -1,0 +1,161 @@
+// Restore forms, tiers and snapshot files on the command line: real processes, real files, real signals.
+#include <unistd.h>
+
+#include <csignal>
+
+#include "program.h"
+
+namespace draftprobe {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class SnapshotProgram : public ProgramTest {
+protected:
+    void SetUp() override { write_ids(150); }
+    static std::string request() { return pair() + "--prompt-ids ids.json --prefix-tokens 96 "; }
+    Json treatment(const std::string& capture) const {
+        return parsed(slurp(path(capture + "/capture.json")))["treatment"];
+    }
+};
+
+TEST_F(SnapshotProgram, exact_forms_are_the_same_from_every_tier) {
+    for (const std::string tier : {"memory", "disk", "process"}) {
+        for (const std::string form : {"exact", "rows", "recompute"}) {
+            const std::string words = "--tier " + tier + " --restore-draft " + form;
+            const ProgramRun result = run("probe " + request() + words + " --cycles 4 --digest-every 1 --force");
+            ASSERT_EQ(result.exit, 0) << words << "\n" << result.err << result.out;
+            EXPECT_THAT(result.out, HasSubstr("4 matched lane-cycles and the ledger are bit-equal at level 3"));
+            const Json found = treatment("draftprobe-out/treated");
+            EXPECT_EQ(found["tier"], tier);
+            EXPECT_EQ(found["restore_draft"], form);
+            EXPECT_EQ(found.contains("recompute_start"), form == "recompute");
+            EXPECT_THAT(names(), ElementsAre("draftprobe-out", "ids.json")) << words;
+        }
+    }
+}
+
+// The restored arm's forward calls and ledger are those of one process.
+TEST_F(SnapshotProgram, two_processes_leave_the_capture_of_one) {
+    for (const std::string level : {"1", "2", "3"}) {
+        const std::string words = "capture " + request() + "--cycles 3 --arm restored --level " + level + " --force ";
+        ASSERT_EQ(run(words + "--tier disk --out disk").exit, 0);
+        const ProgramRun result = run(words + "--tier process --out process --json");
+        ASSERT_EQ(result.exit, 0) << result.err;
+        EXPECT_EQ(parsed(result.out)["cycles"], 3);
+        Json disk = parsed(slurp(path("disk/capture.json")));
+        Json process = parsed(slurp(path("process/capture.json")));
+        EXPECT_EQ(disk["schedule"], process["schedule"]);
+        EXPECT_EQ(disk["totals"], process["totals"]);
+        EXPECT_EQ(slurp(path("disk/steps.jsonl")), slurp(path("process/steps.jsonl")));
+        EXPECT_EQ(disk.contains("ledger") ? disk["ledger"].size() : 0,
+                  process.contains("ledger") ? process["ledger"].size() : 0);
+    }
+}
+
+TEST_F(SnapshotProgram, lossy_and_absent_forms_are_named) {
+    const std::pair<const char*, const char*> cases[] = {{"--restore-draft rows-q4", "draft_context"},
+                                                         {"--restore-draft masked", "draft_context"},
+                                                         {"--restore-draft none", "draft_context"},
+                                                         {"--restore-target int8-state", "recurrent"}};
+    for (const auto& [words, component] : cases) {
+        const ProgramRun result = run("probe " + request() + words + " --cycles 3 --force --json");
+        Json json = parsed(result.out);
+        EXPECT_NE(json["verdict"], "SAME") << words;
+        EXPECT_EQ(json["first"]["stage"], "restore") << words;
+        EXPECT_EQ(json["first"]["component"], component) << words;
+    }
+}
+
+TEST_F(SnapshotProgram, kept_snapshots_are_inspected_and_damaged_ones_refused) {
+    const std::string words = "capture " + request() + "--cycles 2 --arm restored --save-snapshot s --out c --force";
+    ASSERT_EQ(run(words).exit, 0);
+    Json json = parsed(run("inspect s --json").out);
+    EXPECT_EQ(json["kind"], "snapshot");
+    EXPECT_EQ(json["length"], 96);
+    EXPECT_EQ(json["checksums"], "hold");
+    EXPECT_EQ(json["components"].size(), 5u);
+    EXPECT_EQ(json["identity"]["settings"]["kv_format"], "bf16");
+    const Json ledger = parsed(slurp(path("c/capture.json")))["ledger"];
+    for (const Json& event : ledger) {
+        if (event["event"] != "snapshot") continue;
+        for (std::size_t i = 0; i < 5; ++i) {
+            EXPECT_EQ(event["components"][i]["digest"], json["components"][i]["digest"]);
+        }
+    }
+    const ProgramRun text = run("inspect s");
+    EXPECT_THAT(text.out, HasSubstr("length          96 tokens"));
+    EXPECT_THAT(text.out, HasSubstr("draft_context"));
+
+    const ProgramRun again = run(words);
+    EXPECT_EQ(again.exit, 2) << "an existing file is not replaced";
+    expect_message(again, {"s: "});
+    const std::string good = slurp(path("s"));
+    std::string flipped = good;
+    flipped[good.size() / 2] ^= 1;
+    std::string newer = good;
+    newer[8] = 9;
+    const std::pair<std::string, const char*> bad[] = {
+        {flipped, "SHA-256"}, {good.substr(0, good.size() - 7), "cut off"}, {good + "x", "grew"}};
+    for (const auto& [bytes, message] : bad) {
+        spill(path("bad"), bytes);
+        const ProgramRun refused = run("inspect bad");
+        EXPECT_EQ(refused.exit, 5) << message;
+        expect_message(refused, {"bad", message});
+    }
+    spill(path("bad"), newer);
+    const ProgramRun refused = run("inspect bad");
+    EXPECT_EQ(refused.exit, 2);
+    expect_message(refused, {"snapshot version 9, supported: 1"});
+    const ProgramRun misplaced = run("capture " + request() + "--arm fresh --save-snapshot t --out d");
+    EXPECT_EQ(misplaced.exit, 2);
+    expect_message(misplaced, {"--save-snapshot with --arm fresh"});
+}
+
+// A limit on file size acts as a full disk; an unwritable folder needs no root.
+TEST_F(SnapshotProgram, full_disks_and_unwritable_folders_are_said_and_lose_nothing) {
+    ASSERT_EQ(run("probe " + request() + "--cycles 2 --out o").exit, 0);
+    const std::string before = slurp(path("o/report.json"));
+    const std::string words =
+        "'" + std::string(DRAFTPROBE_BINARY) + "' probe " + request() + "--cycles 2 --out o --force ";
+    for (const std::string tier : {"disk", "process"}) {
+        const ProgramRun full = shell("trap '' XFSZ; ulimit -f 40; " + words + "--tier " + tier);
+        EXPECT_EQ(full.exit, 2) << full.err;
+        EXPECT_THAT(full.err, HasSubstr("File too large"));
+        EXPECT_EQ(slurp(path("o/report.json")), before);
+        EXPECT_THAT(names(), ElementsAre("ids.json", "o"));
+    }
+    EXPECT_EQ(run("capture " + request() + "--arm restored --save-snapshot no/where --out c").exit, 2);
+    EXPECT_THAT(names(), ElementsAre("ids.json", "o"));
+}
+
+TEST_F(SnapshotProgram, a_signal_leaves_nothing_of_either_process) {
+    for (const std::string pause : {"0.05", "0.15", "0.3", "0.6"}) {
+        const ProgramRun result = shell("'" + std::string(DRAFTPROBE_BINARY) + "' probe " + request() +
+                                        "--tier process --cycles 400 --threads 1 --out o & pid=$!; sleep " + pause +
+                                        "; kill -TERM $pid; wait $pid; status=$?; sleep 0.2; exit $status");
+        if (result.exit == 0) {
+            std::filesystem::remove_all(path("o"));
+            continue;
+        }
+        EXPECT_THAT(names(), ElementsAre("ids.json")) << pause << " " << result.exit << result.err;
+    }
+}
+
+TEST_F(SnapshotProgram, measures_snapshots_and_prefixes) {
+    const ProgramRun result = run("bench snapshot --size-mib 1 --repeats 2 --tokens 64 --json " + pair());
+    ASSERT_EQ(result.exit, 0) << result.err;
+    Json json = parsed(result.out);
+    EXPECT_EQ(json["operations"].size(), 7u);
+    for (const Json& operation : json["operations"]) {
+        EXPECT_GT(operation["seconds"]["median"].get<double>(), 0);
+        EXPECT_GT(operation["bound_over_time"].get<double>(), 0);
+    }
+    EXPECT_EQ(json["prefix"]["tokens"], 64);
+    EXPECT_THAT(names(), ElementsAre("ids.json"));
+    EXPECT_EQ(run("bench snapshot --draft x").exit, 2);
+}
+
+}  // namespace
+}  // namespace draftprobe
