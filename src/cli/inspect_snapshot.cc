@@ -35,7 +35,7 @@ std::string identity_text(const state::StateIdentity& identity) {
         out += view_line("template", fmt::format("{}, thinking {}, effort {}", identity.chat_template,
                                                  shown(identity.thinking), shown(identity.effort)));
     }
-    for (const auto& [field, value] : identity.settings) out += view_line("  " + field, value);
+    for (const auto& [field, value] : identity.settings) out += fmt::format("  {:<22}{}\n", field, value);
     return out;
 }
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "state/copy.h"
+
 namespace draftprobe::state {
 
 namespace {
@@ -37,7 +39,7 @@ void for_ring_pieces(const DraftContext& draft, Position first, Position last, c
 void read_ring(const DraftContext& draft, const StoredRows& rows, const CanonicalPage& page, std::byte* out) {
     for_ring_pieces(draft, page.first, page.last, [&](std::size_t slot, std::size_t count, std::size_t done) {
         const auto bytes = rows.bytes(slot, count);
-        std::memcpy(out + done * rows.row_bytes(), bytes.data(), bytes.size());
+        copy_bytes(out + done * rows.row_bytes(), bytes.data(), bytes.size());
     });
 }
 
@@ -106,7 +108,9 @@ void read_canonical(const Lane& lane, Component component, const CanonicalPage& 
         case Component::target_kv:
             lane.kv.canonical_bytes(static_cast<std::size_t>(page.first / kPageTokens), page.first, page.last, out);
             return;
-        case Component::recurrent_matrix: std::memcpy(out, cell.matrix[page.index].data(), page.bytes); return;
+        case Component::recurrent_matrix:
+            copy_bytes(out, reinterpret_cast<const std::byte*>(cell.matrix[page.index].data()), page.bytes);
+            return;
         case Component::recurrent_conv: {
             const StoredRows& rows = cell.conv[page.index];
             std::memcpy(out, rows.bytes(0, rows.rows()).data(), page.bytes);
@@ -128,7 +132,9 @@ void write_canonical(Lane& lane, Component component, const CanonicalPage& page,
             lane.kv.set_canonical_bytes(static_cast<std::size_t>(page.first / kPageTokens), page.first, page.last,
                                         bytes);
             return;
-        case Component::recurrent_matrix: std::memcpy(cell.matrix[page.index].data(), bytes.data(), page.bytes); return;
+        case Component::recurrent_matrix:
+            copy_bytes(reinterpret_cast<std::byte*>(cell.matrix[page.index].data()), bytes.data(), page.bytes);
+            return;
         case Component::recurrent_conv: cell.conv[page.index].set_bytes(0, cell.conv[page.index].rows(), bytes); return;
         case Component::draft_context: write_ring(lane.draft, lane.draft.rows(), page, bytes.data()); return;
         case Component::draft_rings:

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "numerics/compute.h"
+#include "state/copy.h"
 
 namespace draftprobe::state {
 
@@ -129,7 +130,7 @@ void KvPages::canonical_bytes(std::size_t page, Position first, Position last, s
     const std::size_t begin = static_cast<std::size_t>(first % kPageTokens);
     const std::size_t count = static_cast<std::size_t>(last - first);
     if (count == kPage) {
-        std::memcpy(out, page_bytes(page).data(), shape_.kv_page_bytes());
+        copy_bytes(out, page_bytes(page).data(), shape_.kv_page_bytes());
         return;
     }
     const std::size_t row = shape_.head_dim * element_bytes();
@@ -154,7 +155,7 @@ void KvPages::set_canonical_bytes(std::size_t page, Position first, Position las
     const std::byte* source = bytes.data();
     touch(page);
     if (count == kPage) {
-        std::memcpy(pages_[page].bytes.get(), source, shape_.kv_page_bytes());
+        copy_bytes(pages_[page].bytes.get(), source, shape_.kv_page_bytes());
         return;
     }
     for (std::size_t layer = 0; layer < shape_.attention_layers; ++layer) {

@@ -143,6 +143,17 @@ void restore_draft(const Snapshot& snapshot, DraftRestore form, Lane& lane) {
     for (Position p = first; p < snapshot.length; ++p) lane.draft.mark_written(p, true);
 }
 
+// The page's bytes where reading them again is cheapest: a large copy went past the caches, but its source did not, if
+// it lies in the lane as it is.
+std::span<const std::byte> fresh_in_cache(const Lane& lane, Component component, const CanonicalPage& page,
+                                          const std::byte* copy) {
+    if (component == Component::target_kv && page.last - page.first == kPageTokens)
+        return lane.kv.page_bytes(static_cast<std::size_t>(page.first / kPageTokens));
+    if (component == Component::recurrent_matrix)
+        return std::as_bytes(std::span<const float>(lane.recurrent.current().matrix[page.index]));
+    return {copy, page.bytes};
+}
+
 }  // namespace
 
 const SnapshotComponent* Snapshot::find(Component component) const {
@@ -193,7 +204,8 @@ Result<Snapshot> take_snapshot(const Lane& lane, StateIdentity identity, TakeOpt
         for (const CanonicalPage& page : pages_of(snapshot, part)) {
             std::byte* target = part.bytes.data() + page.offset;
             read_canonical(lane, part.component, page, target);
-            if (options.checksums) part.checksums.push_back(xxh3_64({target, page.bytes}));
+            if (options.checksums)
+                part.checksums.push_back(xxh3_64(fresh_in_cache(lane, part.component, page, target)));
         }
     }
     return snapshot;

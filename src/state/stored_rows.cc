@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "state/copy.h"
+
 namespace draftprobe::state {
 
 StoredRows::StoredRows(std::size_t rows, std::size_t cols, RowFormat format)
@@ -35,7 +37,7 @@ void StoredRows::read(std::size_t row, float* values) const {
 
 void StoredRows::set_bytes(std::size_t row, std::size_t count, std::span<const std::byte> bytes) {
     if (count == 0) return;
-    std::memcpy(data_.data() + row * row_bytes(), bytes.data(), count * row_bytes());
+    copy_bytes(data_.data() + row * row_bytes(), bytes.data(), count * row_bytes());
     for (std::size_t i = 0; i < count; ++i) ++writes_[row + i];
 }
 
