@@ -48,7 +48,7 @@ Result<std::vector<instrument::Fault>> parse_faults(const Arguments& arguments) 
 std::string fault_list() {
     std::string out;
     for (const instrument::FaultDescription& fault : instrument::list_faults()) {
-        out += fmt::format("{}=ARG\n    ARG: {}\n    {}\n", fault.name, fault.argument, fault.text);
+        out += fmt::format("{}={}\n    {}\n", fault.name, fault.argument, fault.text);
     }
     return out;
 }

@@ -42,13 +42,13 @@ constexpr FaultDescription kFaults[] = {
      "values too, recurrent state starts from zero"},
     {"mislabelled-checkpoint", "K",
      "the recurrent state in the snapshot has consumed K tokens more than its label says"},
-    {"double-quantisation", "N",
-     "restored INT8 keys and values are widened to BF16 and quantised again, N times"},
+    {"double-quantisation", "N", "restored INT8 keys and values are widened to BF16 and quantised again, N times"},
     {"alias-snapshot", "N",
      "an earlier borrower of the snapshot went on for N tokens of another request and wrote into it"},
     {"unwritten-cell", "N",
      "at the Nth cycle that rejects every proposal the idle recurrent cell is taken as current without being written"},
-    {"flip", "COMPONENT:BYTE", "the bits of one byte of the restored component, counted in its canonical layout, are inverted"},
+    {"flip", "COMPONENT:BYTE",
+     "the bits of one byte of the restored component, counted in its canonical layout, are inverted"},
     {"empty-restore", "all", "the restore reports success and restores nothing; the engine computes the prefix again"},
     {"cached-control", "all", "in an arm that should compute everything, the prefix secretly comes from a snapshot"},
 };
@@ -89,7 +89,8 @@ bool read_argument(std::string_view text, Fault& fault) {
         return component.has_value();
     };
     switch (fault.kind) {
-        case FaultKind::context_shift: return take(number_of(text, -kLargestNumber, kLargestNumber)) && fault.number != 0;
+        case FaultKind::context_shift:
+            return take(number_of(text, -kLargestNumber, kLargestNumber)) && fault.number != 0;
         case FaultKind::rows_unwritten:
             fault.all = head == "all";
             if (tail == "zeros") fault.content = UnwrittenContent::zeros;
@@ -309,9 +310,7 @@ std::size_t restored_bytes(Component component, const state::StateShape& shape, 
     return 0;
 }
 
-std::span<std::byte> whole_layer(std::vector<float>& layer) {
-    return std::as_writable_bytes(std::span<float>(layer));
-}
+std::span<std::byte> whole_layer(std::vector<float>& layer) { return std::as_writable_bytes(std::span<float>(layer)); }
 
 }  // namespace
 
@@ -354,16 +353,16 @@ Status check_faults(std::span<const Fault> faults, const state::StateShape& shap
         if (fault.kind == FaultKind::flip && static_cast<std::size_t>(fault.number) >= bytes) {
             return refuse(fmt::format("the component has {} bytes at the boundary, expected a smaller offset", bytes));
         }
-        const bool recurrent = fault.component == Component::recurrent_matrix ||
-                               fault.component == Component::recurrent_conv ||
-                               fault.kind == FaultKind::mislabelled_checkpoint ||
-                               fault.kind == FaultKind::unwritten_cell;
+        const bool recurrent =
+            fault.component == Component::recurrent_matrix || fault.component == Component::recurrent_conv ||
+            fault.kind == FaultKind::mislabelled_checkpoint || fault.kind == FaultKind::unwritten_cell;
         if (recurrent && shape.delta_layers == 0) return refuse("the target has no recurrent layer to put it into");
         if (fault.kind == FaultKind::position_base && fault.number >= boundary) {
             return refuse(fmt::format("found base {}, expected one below the boundary {}", fault.number, boundary));
         }
         if (fault.kind == FaultKind::stale_anchor && fault.number >= boundary) {
-            return refuse(fmt::format("found {} positions, expected fewer than the boundary {}", fault.number, boundary));
+            return refuse(
+                fmt::format("found {} positions, expected fewer than the boundary {}", fault.number, boundary));
         }
         if (fault.kind == FaultKind::alias_snapshot && fault.number > boundary) {
             return refuse(fmt::format("found {} tokens, expected at most the boundary {}", fault.number, boundary));

@@ -72,10 +72,10 @@ std::set<std::string> changed_by(const std::string& text) {
 
 TEST(Faults, EveryOneIsParsedListedAndSpelledAsItWasGiven) {
     const std::vector<std::string> texts = {
-        "context-shift=-7",         "rows-unwritten=all",      "stale-occupant=recurrent",  "stale-anchor=token:3",
-        "window-off-by-one=+1",     "position-base=0",         "missing-component=conv",    "mislabelled-checkpoint=2",
-        "double-quantisation=1",    "alias-snapshot=3",        "unwritten-cell=1",          "flip=draft_ring:9",
-        "empty-restore=all",        "cached-control=all",
+        "context-shift=-7",      "rows-unwritten=all", "stale-occupant=recurrent", "stale-anchor=token:3",
+        "window-off-by-one=+1",  "position-base=0",    "missing-component=conv",   "mislabelled-checkpoint=2",
+        "double-quantisation=1", "alias-snapshot=3",   "unwritten-cell=1",         "flip=draft_ring:9",
+        "empty-restore=all",     "cached-control=all",
     };
     ASSERT_EQ(texts.size(), list_faults().size());
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -90,11 +90,12 @@ TEST(Faults, EveryOneIsParsedListedAndSpelledAsItWasGiven) {
 
 TEST(Faults, BadArgumentsAreRefusedWithWhatIsExpected) {
     for (const char* text :
-         {"context-shift=0", "context-shift", "context-shift=x", "context-shift=1000001", "rows-unwritten=0",
-          "rows-unwritten=4:ones", "rows-unwritten=all:", "stale-occupant=anchor", "stale-anchor=3", "stale-anchor=row:0",
-          "window-off-by-one=0", "window-off-by-one=2", "position-base=-1", "missing-component=", "unwritten-cell=0",
-          "mislabelled-checkpoint=-1", "double-quantisation=two", "alias-snapshot=0", "flip=conv", "flip=conv:-1",
-          "empty-restore=1", "cached-control="}) {
+         {"context-shift=0",         "context-shift",         "context-shift=x",     "context-shift=1000001",
+          "rows-unwritten=0",        "rows-unwritten=4:ones", "rows-unwritten=all:", "stale-occupant=anchor",
+          "stale-anchor=3",          "stale-anchor=row:0",    "window-off-by-one=0", "window-off-by-one=2",
+          "position-base=-1",        "missing-component=",    "unwritten-cell=0",    "mislabelled-checkpoint=-1",
+          "double-quantisation=two", "alias-snapshot=0",      "flip=conv",           "flip=conv:-1",
+          "empty-restore=1",         "cached-control="}) {
         const Result<Fault> fault = parse_fault(text);
         ASSERT_EQ(fault.status().code(), StatusCode::invalid_argument) << text;
         EXPECT_THAT(fault.status().message(), HasSubstr("expected")) << text;
@@ -121,8 +122,9 @@ TEST(Faults, WhatCannotActIsRefused) {
 TEST(Faults, EachChangesItsComponentAndNoOther) {
     using Names = std::set<std::string>;
     const Names draft = {"draft_context", "draft_ring"};
-    for (const char* text : {"context-shift=4", "rows-unwritten=all", "rows-unwritten=2:zeros", "rows-unwritten=1:poison",
-                             "stale-occupant=draft_context", "missing-component=draft_context"}) {
+    for (const char* text :
+         {"context-shift=4", "rows-unwritten=all", "rows-unwritten=2:zeros", "rows-unwritten=1:poison",
+          "stale-occupant=draft_context", "missing-component=draft_context"}) {
         EXPECT_EQ(changed_by(text), draft) << text;
     }
     for (const char* component : {"target_kv", "draft_ring"}) {

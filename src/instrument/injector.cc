@@ -103,9 +103,10 @@ Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::
         const std::span<const TokenId> tokens = mislabelled ? next : other;
         const auto count = static_cast<std::size_t>(fault.number);
         if (count > tokens.size()) {
-            return invalid_argument(fmt::format("--inject {}: found {} tokens to go on with, expected {}; give a longer "
-                                                "prompt or a smaller number",
-                                                fault.spelling, tokens.size(), count));
+            return invalid_argument(
+                fmt::format("--inject {}: found {} tokens to go on with, expected {}; give a longer "
+                            "prompt or a smaller number",
+                            fault.spelling, tokens.size(), count));
         }
         DP_RETURN_IF_ERROR(go_on(from, tokens.first(count)));
         const Lane& lane = engine_.lane(from);
@@ -218,9 +219,10 @@ void FaultInjector::on_commit(const Lane& lane, const decode::CycleResult& resul
 Status FaultInjector::check_acted() const {
     const Fault* const unwritten = find(FaultKind::unwritten_cell);
     if (unwritten == nullptr || full_rejects_ >= unwritten->number) return {};
-    return invalid_argument(fmt::format("--inject {}: found {} cycles that rejected every proposal, expected at least "
-                                        "{}: the fault never acted; give more --cycles or another prompt",
-                                        unwritten->spelling, full_rejects_, unwritten->number));
+    return invalid_argument(
+        fmt::format("--inject {}: found {} cycles that rejected every proposal, expected at least "
+                    "{}: the fault never acted; give more --cycles or another prompt",
+                    unwritten->spelling, full_rejects_, unwritten->number));
 }
 
 }  // namespace draftprobe::instrument

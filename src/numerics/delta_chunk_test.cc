@@ -16,7 +16,8 @@ struct Case {
     std::size_t rows, dk, dv;
     std::vector<float> query, key, value, log_decay, beta, state;
 
-    Case(std::size_t row_count, std::size_t key_dim, std::size_t value_dim) : rows(row_count), dk(key_dim), dv(value_dim) {
+    Case(std::size_t row_count, std::size_t key_dim, std::size_t value_dim)
+        : rows(row_count), dk(key_dim), dv(value_dim) {
         std::mt19937 random(7);
         std::normal_distribution<float> normal;
         const auto fill = [&](std::vector<float>& values, std::size_t count) {
@@ -56,8 +57,9 @@ struct Case {
 
     void by_token(float* cell, float* out) const {
         for (std::size_t i = 0; i < rows; ++i) {
-            kernels(best_isa()).delta_step(cell, cell, query.data() + i * dk, key.data() + i * dk, value.data() + i * dv,
-                                           exp_f32(log_decay[i]), beta[i], dk, dv, out + i * dv);
+            kernels(best_isa())
+                .delta_step(cell, cell, query.data() + i * dk, key.data() + i * dk, value.data() + i * dv,
+                            exp_f32(log_decay[i]), beta[i], dk, dv, out + i * dv);
         }
     }
 };
