@@ -7,6 +7,7 @@
 #include "cli/prompt.h"
 #include "cli/resume_arm.h"
 #include "cli/version.h"
+#include "probe/near_tie.h"
 
 namespace draftprobe::cli {
 
@@ -47,7 +48,7 @@ Result<std::vector<instrument::Fault>> parse_faults(const Arguments& arguments) 
 std::string fault_list() {
     std::string out;
     for (const instrument::FaultDescription& fault : instrument::list_faults()) {
-        out += fmt::format("{}=ARG\n    ARG: {}\n    {}\n", fault.name, fault.argument, fault.text);
+        out += fmt::format("{}={}\n    {}\n", fault.name, fault.argument, fault.text);
     }
     return out;
 }
@@ -61,13 +62,7 @@ Status check_out(const std::filesystem::path& out, bool force) {
                     out.string()));
 }
 
-Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
-    ArmPlan plan;
-    const bool injects = find_option("inject", arguments.command().bit) != nullptr;
-    if (injects) {
-        DP_ASSIGN_OR_RETURN(plan.settings.treatment.faults, parse_faults(arguments));
-    }
-    DP_ASSIGN_OR_RETURN(const PromptFile prompt, read_prompt_file(arguments));
+Status load_engine(const Arguments& arguments, Console& console, ArmPlan& plan) {
     DP_ASSIGN_OR_RETURN(plan.assembly, load_models(arguments, true, console));
     const TargetConfig& target = plan.assembly.models.target->config();
     DP_ASSIGN_OR_RETURN(plan.settings.engine, engine_settings(arguments, target, console));
@@ -83,11 +78,22 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     plan.settings.seed = budget.seed;
     plan.settings.level = static_cast<int>(*arguments.number("level"));
     plan.settings.digest_every = static_cast<std::size_t>(*arguments.number("digest-every"));
+    plan.settings.resume_elsewhere = resume_in_new_process;
+    DP_ASSIGN_OR_RETURN(plan.settings.build_digest, build_digest());
+    return {};
+}
+
+Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
+    ArmPlan plan;
+    const bool injects = find_option("inject", arguments.command().bit) != nullptr;
+    if (injects) {
+        DP_ASSIGN_OR_RETURN(plan.settings.treatment.faults, parse_faults(arguments));
+    }
     DP_ASSIGN_OR_RETURN(plan.settings.treatment.draft, state::parse_draft_restore(arguments.text("restore-draft")));
     DP_ASSIGN_OR_RETURN(plan.settings.treatment.target, state::parse_target_restore(arguments.text("restore-target")));
     DP_ASSIGN_OR_RETURN(plan.settings.treatment.tier, state::parse_tier(arguments.text("tier")));
-    plan.settings.resume_elsewhere = resume_in_new_process;
-    DP_ASSIGN_OR_RETURN(plan.settings.build_digest, build_digest());
+    DP_ASSIGN_OR_RETURN(const PromptFile prompt, read_prompt_file(arguments));
+    DP_RETURN_IF_ERROR(load_engine(arguments, console, plan));
 
     DP_ASSIGN_OR_RETURN(plan.request.prompt, prompt_tokens(prompt, plan.assembly, console));
     plan.request.chat_template = prompt.chat_template;
@@ -97,6 +103,11 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     DP_RETURN_IF_ERROR(probe::check_request(plan.assembly, plan.request));
     for (const std::string& note : probe::assembly_notes(plan.assembly, plan.request.chat_template)) {
         console.warning(note);
+    }
+    if (plan.settings.engine.numerics == numerics::NumericsClass::schedule_sensitive &&
+        plan.settings.sampling.greedy()) {
+        DP_ASSIGN_OR_RETURN(plan.settings.near_tie,
+                            probe::measure_near_tie(plan.assembly, plan.request, plan.settings));
     }
     console.note(fmt::format("{}: {}; prompt {} tokens, prefix {}", arguments.command().name,
                              engine_text(arguments, plan.settings.engine), plan.request.prompt.size(),

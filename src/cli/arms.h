@@ -19,6 +19,9 @@ struct ArmPlan {
     probe::ProbeSettings settings;
 };
 
+// The part of it that no request has a say in: models and settings, without request and treatment.
+Status load_engine(const Arguments& arguments, Console& console, ArmPlan& plan);
+
 // Loads and checks; says on stderr what is in effect. The plan's progress is not set.
 Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console);
 

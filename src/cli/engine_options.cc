@@ -24,6 +24,17 @@ Result<Isa> instruction_set(const std::string& name) {
     return internal_error(fmt::format("instruction set {}", name));
 }
 
+Result<NumericsClass> numerics_class(const Arguments& arguments) {
+    const std::string name = arguments.text("numerics");
+    if (name != "schedule-sensitive") return name == "f32" ? NumericsClass::f32 : NumericsClass::i8dot;
+    const unsigned command = arguments.command().bit;
+    if (command == kProbe || command == kCapture) return NumericsClass::schedule_sensitive;
+    return unsupported(
+        fmt::format("{}: --numerics schedule-sensitive is for studying drift and belongs to probe and capture; use f32 "
+                    "or i8dot here",
+                    arguments.command().name));
+}
+
 }  // namespace
 
 Result<decode::EngineSettings> engine_settings(const Arguments& arguments, const TargetConfig& target,
@@ -32,7 +43,7 @@ Result<decode::EngineSettings> engine_settings(const Arguments& arguments, const
     DP_ASSIGN_OR_RETURN(settings.isa, instruction_set(arguments.text("isa")));
     const bool quantised = target.quantisation.has_value();
     if (arguments.given("numerics")) {
-        settings.numerics = arguments.text("numerics") == "f32" ? NumericsClass::f32 : NumericsClass::i8dot;
+        DP_ASSIGN_OR_RETURN(settings.numerics, numerics_class(arguments));
         if (settings.numerics == NumericsClass::i8dot && !quantised) {
             console.warning(
                 "--numerics i8dot changes only products with quantised weights, and this target has none; results "

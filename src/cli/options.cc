@@ -127,13 +127,15 @@ constexpr Option kOptions[] = {
      .commands = kEngines},
     {.name = "numerics",
      .kind = OptionKind::choice,
-     .value = "f32|i8dot",
-     .not_served = "schedule-sensitive",
+     .value = "f32|i8dot|schedule-sensitive",
      .fallback_text = "i8dot when the target is quantised, else f32",
      .brief = "numerics class of the arithmetic",
      .details =
-         "Each class gives equal bits for every chunking, verify width, thread count, lane and instruction set. i8dot "
-         "changes only products with quantised weights.",
+         "f32 and i8dot give equal bits for every chunking, verify width, thread count, lane and instruction set. "
+         "i8dot "
+         "changes only products with quantised weights. schedule-sensitive, for probe and capture alone, is f32 with "
+         "recurrent layers computed in chunks, as common engines do: its results move a little with the schedule, so "
+         "DRIFT can be studied, and controls record what counts as a near-tie.",
      .commands = kEngines},
     {.name = "budget",
      .kind = OptionKind::text,
@@ -144,7 +146,7 @@ constexpr Option kOptions[] = {
          "full verifies every drafted row. A seed file ('draftprobe budget calibrate' makes one) sets them by the "
          "draft's confidence, always in the same way. adaptive learns while it runs, from measured times, so such "
          "captures are comparable only where that is the declared treatment. Sampled requests verify every row.",
-     .commands = kModels},
+     .commands = kEngines},
     {.name = "temperature",
      .kind = OptionKind::decimal,
      .value = "T",

@@ -3,26 +3,20 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
 #include "base/json_writer.h"
 #include "cli/arms.h"
+#include "cli/plan_probe.h"
+#include "cli/probe_output.h"
 #include "cli/probe_study.h"
-#include "cli/report_file.h"
 #include "compare/compare.h"
-#include "report/report.h"
+#include "probe/arm_parts.h"
+#include "study/factors.h"
 
 namespace draftprobe::cli {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kDefaultOut = "draftprobe-out";
-constexpr std::string_view kReportName = "report.json";
-// Everything an output directory holds; pages are put there with --report.
-constexpr std::string_view kOutputEntries[] = {kReportName,    "control",       "treated",       "repeat",
-                                               "natural",      "uninterrupted", "*.html",        "factors",
-                                               "factors.json", "sweep.json",    "minimized.json"};
 
 struct JudgedControl {
     Arm arm = Arm::repeat;
@@ -48,7 +42,9 @@ Status run_one(ArmPlan& plan, Arm arm, const fs::path& path, Console& console) {
     plan.settings.progress = [&console, arm](std::string_view phase, std::size_t done, std::size_t total) {
         console.progress(arm_name(arm), phase, done, total);
     };
-    return probe::run_arm(plan.assembly, plan.request, plan.settings, arm, path, false).status();
+    probe::ProbeSettings settings = plan.settings;
+    settings.treatment.faults = probe::faults_of(plan.settings.treatment, arm);
+    return probe::run_arm(plan.assembly, plan.request, settings, arm, path, false).status();
 }
 
 Result<Outcome> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, bool lockstep,
@@ -118,49 +114,31 @@ Result<int> run_probe(const Arguments& arguments, Console& console) {
         console.out(fault_list());
         return kExitDone;
     }
-    const fs::path out = arguments.given("out") ? arguments.text("out") : std::string(kDefaultOut);
-    const bool force = arguments.given("force");
-    DP_RETURN_IF_ERROR(check_out(out, force));
-    DP_RETURN_IF_ERROR(check_report_path(arguments, out));
+    DP_RETURN_IF_ERROR(check_probe_output(arguments));
     DP_RETURN_IF_ERROR(check_study_options(arguments));
+    if (arguments.given("plan")) return run_plan_probe(arguments, console);
     DP_ASSIGN_OR_RETURN(ArmPlan plan, plan_arms(arguments, console));
     if (arguments.given("factors")) DP_RETURN_IF_ERROR(study::factors_of(plan.settings).status());
 
-    DP_ASSIGN_OR_RETURN(AtomicDirectory directory, AtomicDirectory::create(out, force, {kReportName, kOutputEntries}));
+    DP_ASSIGN_OR_RETURN(AtomicDirectory directory, create_probe_output(arguments));
     study::Case item{plan.request, plan.settings, arguments.given("lockstep")};
-    std::optional<StudyOutput> extra;
+    ProbeOutput output;
     if (arguments.given("sweep")) {
-        DP_ASSIGN_OR_RETURN(extra, run_sweep_study(arguments, plan.assembly, item, directory, console));
+        DP_ASSIGN_OR_RETURN(output.study, run_sweep_study(arguments, plan.assembly, item, directory, console));
         plan.request = item.request;
         plan.settings = item.settings;
     }
     DP_ASSIGN_OR_RETURN(const Outcome outcome,
                         run_arms(plan, further_controls(arguments), item.lockstep, directory, console));
-    DP_RETURN_IF_ERROR(write_file(directory.file(kReportName), report_json(outcome.comparison)));
-    if (!extra) {
-        DP_ASSIGN_OR_RETURN(extra,
+    if (!output.study) {
+        DP_ASSIGN_OR_RETURN(output.study,
                             run_pair_study(arguments, plan.assembly, item, outcome.comparison, directory, console));
     }
-    if (extra) DP_RETURN_IF_ERROR(write_file(directory.file(extra->file), extra->file_text));
-    const Comparison comparison = judged(outcome);
-    if (arguments.given("report")) {
-        const fs::path page = arguments.text("report");
-        const bool inside = report_inside(arguments, out);
-        DP_RETURN_IF_ERROR(write_report_page(inside ? directory.file(page.filename().string()) : page, comparison));
-    }
-    DP_RETURN_IF_ERROR(directory.commit());
-
-    const CaptureNames names{(out / "control").string(), (out / "treated").string()};
-    if (arguments.given("json")) {
-        std::string json = with_member(report_json(comparison, names), "controls", controls_json(outcome));
-        if (extra) json = with_member(json, extra->key, extra->json);
-        console.out(json);
-    } else {
-        console.out(report_text(comparison) + controls_text(outcome));
-        if (extra) console.out(extra->text);
-        console.out(fmt::format("\nCaptures: {}, {}\n", names.control, names.treated));
-    }
-    return exit_of(arguments, comparison);
+    output.canonical = outcome.comparison;
+    output.comparison = judged(outcome);
+    output.controls_json = controls_json(outcome);
+    output.controls_text = controls_text(outcome);
+    return finish_probe_output(arguments, console, std::move(directory), output);
 }
 
 }  // namespace
@@ -177,7 +155,12 @@ const Command kProbeCommand = {
         "and decode; each is recorded as a capture, and the captures are compared.\n\n"
         "On success --out holds control/ and treated/ (captures), one capture for each further control, and "
         "report.json. Nothing is "
-        "left behind when the probe could not run.",
+        "left behind when the probe could not run.\n\n"
+        "--factors, --minimize and --sweep run more of such pairs, and --plan runs several requests; each adds a "
+        "table, "
+        "a member of --json and a file of its name to --out. With --sweep and --plan the report is that of the first "
+        "value or run with the gravest verdict, which decides the exit status; a value that tested nothing counts only "
+        "if none was SAME.",
     .exit_status =
         "0 SAME\n"
         "1 CHANGED\n"
@@ -190,6 +173,7 @@ const Command kProbeCommand = {
     .examples =
         "draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512\n"
         "draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512 --inject context-shift=32 --force\n"
+        "draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512 --sweep suffix=1..128 --lockstep\n"
         "git bisect run draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512 --bisect --force",
     .run = run_probe,
 };

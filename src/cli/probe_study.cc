@@ -151,8 +151,9 @@ std::string probe_command_line(const Arguments& arguments, const std::string& pr
             line += fmt::format(" --{}", option.name);
             continue;
         }
-        const std::vector<std::string> values =
-            (option.repeatable_in & arguments.command().bit) != 0 ? arguments.all(option.name) : std::vector<std::string>{arguments.text(option.name)};
+        const std::vector<std::string> values = (option.repeatable_in & arguments.command().bit) != 0
+                                                    ? arguments.all(option.name)
+                                                    : std::vector<std::string>{arguments.text(option.name)};
         for (const std::string& value : values) line += fmt::format(" --{} {}", option.name, quoted(value));
     }
     return line + fmt::format(" --prompt-ids {} --prefix-tokens {} --cycles {}", quoted(prompt), item.request.boundary,

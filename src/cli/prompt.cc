@@ -92,7 +92,8 @@ Status read_chat(PromptFile& file, const Arguments& arguments) {
     return {};
 }
 
-Result<PromptFile> read_one(PromptKind kind, std::string path, const Arguments& arguments) {
+// `arguments` is null where no chat can be asked for.
+Result<PromptFile> read_one(PromptKind kind, std::string path, const Arguments* arguments) {
     PromptFile file;
     file.kind = kind;
     file.path = std::move(path);
@@ -100,7 +101,7 @@ Result<PromptFile> read_one(PromptKind kind, std::string path, const Arguments& 
     switch (kind) {
         case PromptKind::text: status = read_text(file); break;
         case PromptKind::ids: status = read_ids(file); break;
-        case PromptKind::chat: status = read_chat(file, arguments); break;
+        case PromptKind::chat: status = read_chat(file, *arguments); break;
     }
     DP_RETURN_IF_ERROR(status.with_context("prompt"));
     if (file.text.empty() && file.ids.empty() && file.chat.parts.empty()) {
@@ -157,12 +158,14 @@ Result<std::vector<TokenId>> encode(const PromptFile& file, const probe::Assembl
 
 }  // namespace
 
+Result<PromptFile> read_prompt_at(PromptKind kind, const std::string& path) { return read_one(kind, path, nullptr); }
+
 Result<std::vector<PromptFile>> read_prompt_files(const Arguments& arguments) {
     DP_ASSIGN_OR_RETURN(const PromptKind kind, prompt_kind(arguments));
     const char* const option = kind == PromptKind::text ? "prompt" : kind == PromptKind::ids ? "prompt-ids" : "chat";
     std::vector<PromptFile> files;
     for (std::string& path : arguments.all(option)) {
-        DP_ASSIGN_OR_RETURN(PromptFile file, read_one(kind, std::move(path), arguments));
+        DP_ASSIGN_OR_RETURN(PromptFile file, read_one(kind, std::move(path), &arguments));
         files.push_back(std::move(file));
     }
     return files;

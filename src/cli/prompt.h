@@ -38,6 +38,9 @@ Result<std::vector<PromptFile>> read_prompt_files(const Arguments& arguments);
 // The same for a command that takes one.
 Result<PromptFile> read_prompt_file(const Arguments& arguments);
 
+// A prompt that no option names, of kind text or ids. Errors as read_prompt_file's.
+Result<PromptFile> read_prompt_at(PromptKind kind, const std::string& path);
+
 // Token ids of the prompt, all within the target's vocabulary. Of a chat it says on stderr which template is used, and
 // warns of what the target's files suggest otherwise. Errors: invalid_argument, unsupported, and those of
 // Tokenizer::encode and encode_chat.

@@ -42,13 +42,13 @@ constexpr FaultDescription kFaults[] = {
      "values too, recurrent state starts from zero"},
     {"mislabelled-checkpoint", "K",
      "the recurrent state in the snapshot has consumed K tokens more than its label says"},
-    {"double-quantisation", "N",
-     "restored INT8 keys and values are widened to BF16 and quantised again, N times"},
+    {"double-quantisation", "N", "restored INT8 keys and values are widened to BF16 and quantised again, N times"},
     {"alias-snapshot", "N",
      "an earlier borrower of the snapshot went on for N tokens of another request and wrote into it"},
     {"unwritten-cell", "N",
      "at the Nth cycle that rejects every proposal the idle recurrent cell is taken as current without being written"},
-    {"flip", "COMPONENT:BYTE", "the bits of one byte of the restored component, counted in its canonical layout, are inverted"},
+    {"flip", "COMPONENT:BYTE",
+     "the bits of one byte of the restored component, counted in its canonical layout, are inverted"},
     {"empty-restore", "all", "the restore reports success and restores nothing; the engine computes the prefix again"},
     {"cached-control", "all", "in an arm that should compute everything, the prefix secretly comes from a snapshot"},
 };
@@ -89,7 +89,8 @@ bool read_argument(std::string_view text, Fault& fault) {
         return component.has_value();
     };
     switch (fault.kind) {
-        case FaultKind::context_shift: return take(number_of(text, -kLargestNumber, kLargestNumber)) && fault.number != 0;
+        case FaultKind::context_shift:
+            return take(number_of(text, -kLargestNumber, kLargestNumber)) && fault.number != 0;
         case FaultKind::rows_unwritten:
             fault.all = head == "all";
             if (tail == "zeros") fault.content = UnwrittenContent::zeros;
@@ -115,16 +116,15 @@ bool read_argument(std::string_view text, Fault& fault) {
     return false;
 }
 
-bool is_draft(Component component) {
-    return component == Component::draft_context || component == Component::draft_rings;
-}
-
 // Position p's row moves to position p + shift; the other slots get `before`'s bytes back. A row that lands outside the
 // claimed range is lost: in a linear buffer it would lie past the prefix, where the suffix overwrites it, or before the
 // buffer.
 void shift_block(StoredRows& block, const StoredRows& before, const DraftContext& context, Position shift) {
     const StoredRows restored = block;
-    block = before;
+    for (std::size_t slot = 0; slot < block.rows(); ++slot) {
+        const auto old = before.bytes(slot);
+        std::memcpy(block.bytes(slot).data(), old.data(), old.size());
+    }
     for (Position p = context.first(); p < context.end(); ++p) {
         const Position landed = p + shift;
         if (landed < context.first() || landed >= context.end()) continue;
@@ -263,6 +263,13 @@ void quantise_again(Lane& lane, Position boundary) {
     }
 }
 
+// Canonical bytes of positions [first, last) of one page.
+std::vector<std::byte> page_rows(const Lane& lane, Position first, Position last) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(last - first) * lane.shape().kv_token_bytes());
+    lane.kv.canonical_bytes(static_cast<std::size_t>(first / kPageTokens), first, last, bytes.data());
+    return bytes;
+}
+
 LaneMemory remember(Lane& lane, Position boundary) {
     LaneMemory memory;
     memory.rows = lane.draft.rows();
@@ -272,9 +279,7 @@ LaneMemory remember(Lane& lane, Position boundary) {
     }
     memory.cell = lane.recurrent.current();
     for (Position first = 0; first < boundary; first += kPageTokens) {
-        memory.pages.emplace_back();
-        lane.kv.canonical_bytes(static_cast<std::size_t>(first / kPageTokens), first,
-                                std::min(first + kPageTokens, boundary), memory.pages.back());
+        memory.pages.push_back(page_rows(lane, first, std::min(first + kPageTokens, boundary)));
     }
     return memory;
 }
@@ -305,9 +310,7 @@ std::size_t restored_bytes(Component component, const state::StateShape& shape, 
     return 0;
 }
 
-std::span<std::byte> whole_layer(std::vector<float>& layer) {
-    return std::as_writable_bytes(std::span<float>(layer));
-}
+std::span<std::byte> whole_layer(std::vector<float>& layer) { return std::as_writable_bytes(std::span<float>(layer)); }
 
 }  // namespace
 
@@ -350,16 +353,16 @@ Status check_faults(std::span<const Fault> faults, const state::StateShape& shap
         if (fault.kind == FaultKind::flip && static_cast<std::size_t>(fault.number) >= bytes) {
             return refuse(fmt::format("the component has {} bytes at the boundary, expected a smaller offset", bytes));
         }
-        const bool recurrent = fault.component == Component::recurrent_matrix ||
-                               fault.component == Component::recurrent_conv ||
-                               fault.kind == FaultKind::mislabelled_checkpoint ||
-                               fault.kind == FaultKind::unwritten_cell;
+        const bool recurrent =
+            fault.component == Component::recurrent_matrix || fault.component == Component::recurrent_conv ||
+            fault.kind == FaultKind::mislabelled_checkpoint || fault.kind == FaultKind::unwritten_cell;
         if (recurrent && shape.delta_layers == 0) return refuse("the target has no recurrent layer to put it into");
         if (fault.kind == FaultKind::position_base && fault.number >= boundary) {
             return refuse(fmt::format("found base {}, expected one below the boundary {}", fault.number, boundary));
         }
         if (fault.kind == FaultKind::stale_anchor && fault.number >= boundary) {
-            return refuse(fmt::format("found {} positions, expected fewer than the boundary {}", fault.number, boundary));
+            return refuse(
+                fmt::format("found {} positions, expected fewer than the boundary {}", fault.number, boundary));
         }
         if (fault.kind == FaultKind::alias_snapshot && fault.number > boundary) {
             return refuse(fmt::format("found {} tokens, expected at most the boundary {}", fault.number, boundary));
@@ -384,7 +387,7 @@ Result<CopyFaults> CopyFaults::before_restore(std::span<const Fault> faults, Lan
 void CopyFaults::apply(Lane& lane, bool rings) const {
     for (const Fault& fault : faults_) {
         const bool draft = fault.kind == FaultKind::context_shift || fault.kind == FaultKind::rows_unwritten ||
-                           (fault.kind != FaultKind::double_quantisation && is_draft(fault.component));
+                           (fault.kind != FaultKind::double_quantisation && state::is_draft_component(fault.component));
         if (draft && lane.draft.capacity() == 0) continue;
         switch (fault.kind) {
             case FaultKind::context_shift:
@@ -420,8 +423,7 @@ void flip_byte(Lane& lane, Component component, std::size_t offset) {
             for (Position first = 0; first < lane.length; first += kPageTokens) {
                 const auto page = static_cast<std::size_t>(first / kPageTokens);
                 const Position last = std::min(first + kPageTokens, lane.length);
-                std::vector<std::byte> bytes;
-                lane.kv.canonical_bytes(page, first, last, bytes);
+                std::vector<std::byte> bytes = page_rows(lane, first, last);
                 if (!flip_in(bytes)) continue;
                 lane.kv.set_canonical_bytes(page, first, last, bytes);
                 return;

@@ -1,7 +1,8 @@
 // Fault injection: real defects of restoring engines, put into a lane's memory so that the engine really reads them.
 //
-// A fault changes bytes or indices that the draft or target uses afterwards. Nothing here edits a capture, a digest or a
-// verdict: a lane's own bookkeeping says what it said in the broken engine. docs/faults.md shows what each one leads to.
+// A fault changes bytes or indices that the draft or target uses afterwards. Nothing here edits a capture, a digest or
+// a verdict: a lane's own bookkeeping says what it said in the broken engine. docs/faults.md shows what each one leads
+// to.
 //
 // A fault acts at one of these places of a restored arm, in this order:
 //   checkpoint   the snapshot, after it was taken                  FaultInjector
@@ -64,8 +65,8 @@ struct Fault {
 // "NAME=ARG". Fails with invalid_argument naming what was found and the faults that exist.
 Result<Fault> parse_fault(std::string_view text);
 
-// Whether the faults can act at all in a run with this state and boundary. Errors: invalid_argument naming the fault and
-// what it needs.
+// Whether the faults can act at all in a run with this state and boundary. Errors: invalid_argument naming the fault
+// and what it needs.
 Status check_faults(std::span<const Fault> faults, const state::StateShape& shape, Position boundary);
 
 // What a lane's slots held before a restore: the previous occupant's bytes.

@@ -25,13 +25,11 @@ void each_draft_block(LaneType& lane, const Body& body) {
     }
 }
 
-// Makes `part` hold what the lane holds now, digest included: its label stays.
+// Makes `part` hold what the lane holds now: its label stays.
 void take_bytes(const Lane& lane, state::SnapshotComponent& part) {
-    part.bytes.clear();
-    state::for_each_canonical_page(lane, part.component, [&part](std::span<const std::byte> page) {
-        part.bytes.insert(part.bytes.end(), page.begin(), page.end());
-    });
-    part.digest = state::component_digest(lane, part.component);
+    const state::ComponentRange range = state::component_range(lane, part.component);
+    for (const auto& page : state::canonical_pages(lane.shape(), part.component, range.first, range.last))
+        state::read_canonical(lane, part.component, page, part.bytes.data() + page.offset);
 }
 
 void take_recurrent_state(const Lane& lane, state::Snapshot& snapshot) {
@@ -105,14 +103,16 @@ Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::
         const std::span<const TokenId> tokens = mislabelled ? next : other;
         const auto count = static_cast<std::size_t>(fault.number);
         if (count > tokens.size()) {
-            return invalid_argument(fmt::format("--inject {}: found {} tokens to go on with, expected {}; give a longer "
-                                                "prompt or a smaller number",
-                                                fault.spelling, tokens.size(), count));
+            return invalid_argument(
+                fmt::format("--inject {}: found {} tokens to go on with, expected {}; give a longer "
+                            "prompt or a smaller number",
+                            fault.spelling, tokens.size(), count));
         }
         DP_RETURN_IF_ERROR(go_on(from, tokens.first(count)));
         const Lane& lane = engine_.lane(from);
         take_recurrent_state(lane, snapshot);
         if (!mislabelled) take_draft_slots(lane, snapshot);
+        state::reseal(snapshot);
     }
     return {};
 }
@@ -219,9 +219,10 @@ void FaultInjector::on_commit(const Lane& lane, const decode::CycleResult& resul
 Status FaultInjector::check_acted() const {
     const Fault* const unwritten = find(FaultKind::unwritten_cell);
     if (unwritten == nullptr || full_rejects_ >= unwritten->number) return {};
-    return invalid_argument(fmt::format("--inject {}: found {} cycles that rejected every proposal, expected at least "
-                                        "{}: the fault never acted; give more --cycles or another prompt",
-                                        unwritten->spelling, full_rejects_, unwritten->number));
+    return invalid_argument(
+        fmt::format("--inject {}: found {} cycles that rejected every proposal, expected at least "
+                    "{}: the fault never acted; give more --cycles or another prompt",
+                    unwritten->spelling, full_rejects_, unwritten->number));
 }
 
 }  // namespace draftprobe::instrument

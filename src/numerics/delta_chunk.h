@@ -29,7 +29,8 @@ struct DeltaRows {
     std::size_t dv = 0;
 };
 
-// Float32 throughout; products and sums round separately; order in docs/numerics.md. Same bits on every instruction set.
+// Float32 throughout; products and sums round separately; order in docs/numerics.md. Same bits on every instruction
+// set.
 void delta_scan_chunked(const DeltaRows& rows, const float* state_in, float* state_out);
 
 }  // namespace draftprobe::numerics

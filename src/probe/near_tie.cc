@@ -12,10 +12,10 @@ namespace draftprobe::probe {
 namespace {
 
 struct Margins {
-    std::vector<TokenId> tokens;     // committed, then the anchor
+    std::vector<TokenId> tokens;  // committed, then the anchor
     std::vector<TokenId> proposals;
-    std::vector<float> selector;     // per position
-    std::vector<float> target;       // per verified row
+    std::vector<float> selector;  // per position
+    std::vector<float> target;    // per verified row
 };
 
 float top_margin(std::span<const float> values) {
@@ -51,7 +51,8 @@ Result<std::map<Position, Margins>> decode_with_cut(instrument::ObservedEngine& 
     const std::size_t block = engine.core().settings().block;
     engine.observer().set_sink(nullptr);
     engine.begin_request(0, {{request.cycles * block + 2, {}}});
-    if (cut > 0) DP_RETURN_IF_ERROR(engine.prefill(0, std::span(prompt).first(static_cast<std::size_t>(cut)), cut, false));
+    if (cut > 0)
+        DP_RETURN_IF_ERROR(engine.prefill(0, std::span(prompt).first(static_cast<std::size_t>(cut)), cut, false));
     DP_RETURN_IF_ERROR(engine.prefill(0, std::span(prompt).subspan(static_cast<std::size_t>(cut)), 0, true));
     engine.observer().set_sink(&sink);
     decode::ModelDrafter drafter(*engine.core().draft_forward());
@@ -103,7 +104,8 @@ Result<NearTie> measure_near_tie(const Assembly& assembly, const ProbeRequest& r
     const std::size_t prompts = std::min(kNearTiePrompts, length - 1);
     for (std::size_t i = 1; i <= prompts && target.size() < kNearTieSamples; ++i) {
         std::vector<TokenId> prompt = request.prompt;
-        std::rotate(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(i * length / (prompts + 1)), prompt.end());
+        std::rotate(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(i * length / (prompts + 1)),
+                    prompt.end());
         if (prompt == request.prompt) continue;
         DP_ASSIGN_OR_RETURN(const auto cut, decode_with_cut(engine, request, prompt, request.boundary));
         DP_ASSIGN_OR_RETURN(const auto whole, decode_with_cut(engine, request, prompt, 0));

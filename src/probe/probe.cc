@@ -1,7 +1,6 @@
 #include "probe/probe.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -10,6 +9,7 @@
 #include "capture/reader.h"
 #include "decode/cycle_costs.h"
 #include "instrument/injector.h"
+#include "probe/arm_parts.h"
 #include "probe/recorder.h"
 #include "probe/suspend.h"
 #include "state/snapshot.h"
@@ -25,54 +25,12 @@ constexpr int kFreshLane = 0;
 constexpr int kMovedLane = 1;            // where the restored arm goes on
 constexpr std::size_t kCostRepeats = 5;  // measured cycles per width behind an adaptive budget's first costs
 
-std::vector<Setting> effective_settings(const Assembly& assembly, const ProbeSettings& settings) {
-    const decode::EngineSettings& engine = settings.engine;
-    const TargetConfig& target = assembly.models.target->config();
-    const DraftConfig& draft = assembly.models.draft->config();
-    std::vector<Setting> effective;
-    const auto add = [&effective](std::string field, std::string value) {
-        effective.push_back({std::move(field), std::move(value)});
-    };
-    add("numerics", std::string(numerics::numerics_class_name(engine.numerics)));
-    add("kv_format", std::string(state::kv_format_name(engine.kv_format)));
-    add("row_format", std::string(state::row_format_name(engine.row_format)));
-    add("budget", std::string(budget::budget_kind_name(settings.budget)));
-    add("sampling", decode::sampling_text(settings.sampling));
-    add("draft.block", fmt::format("{}", draft.block));
-    add("draft.window", fmt::format("{}", assembly.models.draft->window()));
-    add("draft.taps", fmt::format("{}", fmt::join(draft.taps, ",")));
-    add("draft.mask_token", fmt::format("{}", draft.mask_token));
-    add("draft.selector_top_k", fmt::format("{}", draft.selector ? draft.selector->top_k : 0));
-    add("draft.precision", assembly.models.draft->precision() == model::DraftPrecision::affine4 ? "affine4" : "stored");
-    add("chunk_tokens", fmt::format("{}", engine.chunk_tokens));
-    add("stop_tokens", fmt::format("{}", fmt::join(target.eos_ids, ",")));
-    return effective;
-}
-
-// The namespace of a snapshot: every identity group and setting that reaches its bytes, and the chat template, so that
-// state of one mode is never taken for another's. The prompt is not in it: a prefix may serve many.
-state::StateIdentity state_identity(const Assembly& assembly, const TemplateIdentity& chat,
-                                    const std::vector<Setting>& settings) {
-    state::StateIdentity identity{assembly.target_identity.digest,
-                                  assembly.draft_identity.digest,
-                                  assembly.tokenizer_identity.digest,
-                                  chat.digest,
-                                  chat.thinking,
-                                  chat.effort,
-                                  {}};
-    for (const Setting& setting : settings) identity.settings.emplace_back(setting.field, setting.value);
-    return identity;
-}
-
 // The lane's earlier occupant: the prompt backwards, so that no row it leaves behind is the right one by accident
 // (unless the prompt is the same both ways, which the ledger's shared-token count then shows).
 std::vector<TokenId> occupant_prompt(const ProbeRequest& request) {
     if (!request.occupant.empty()) return request.occupant;
     return {request.prompt.rbegin(), request.prompt.rend()};
 }
-
-// Requests draw different numbers under one seed; the same request draws the same in every arm.
-std::uint64_t request_number(const std::string& key) { return xxh3_64(std::as_bytes(std::span(key))); }
 
 class ArmRun {
 public:
@@ -110,7 +68,7 @@ public:
         faults_.after_prefill(lane);
         recorder_.ledger_event("prefill", state, "", prompt, occupant_);
         recorder_.count_rows(state);
-        DP_RETURN_IF_ERROR(settings_.lockstep ? decode_in_lockstep(lane) : decode(lane));
+        DP_RETURN_IF_ERROR(decode(lane));
         recorder_.ledger_event("end", state, "", prompt, occupant_);
         engine_.observer().set_sink(nullptr);
         DP_RETURN_IF_ERROR(faults_.check_acted());
@@ -131,16 +89,7 @@ public:
     std::optional<Position> recompute_start() const { return recompute_start_; }
 
 private:
-    decode::Request request() const {
-        decode::Request request;
-        // Cycles bound the run; the limit only has to be out of their way.
-        request.limits = {request_.cycles * engine_.core().settings().block + 2,
-                          assembly_.models.target->config().eos_ids};
-        request.sampling = {settings_.sampling, request_number(request_.key)};
-        if (settings_.budget == budget::BudgetKind::frozen)
-            request.controller = budget::Controller::frozen(settings_.seed);
-        return request;
-    }
+    decode::Request request() const { return engine_request(assembly_, request_, settings_); }
 
     void begin(int lane) {
         engine_.begin_request(lane, request());
@@ -227,7 +176,7 @@ private:
         recorder_.ledger = std::move(suspended.header.ledger);
         recorder_.schedule = std::move(suspended.header.schedule);
         base_ = std::move(suspended.base);
-        engine_.observer().set_sink(&recorder_);
+        engine_.observer().set_sink(&faults_);
         return restore(suspended.snapshot);
     }
 
@@ -260,13 +209,17 @@ private:
     }
 
     Status decode(int lane) {
-        // The prompt's own continuation may be a stop token: then there is nothing to decode.
-        const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
-        if (std::find(stops.begin(), stops.end(), engine_.lane(lane).anchor) != stops.end()) return {};
         decode::ModelDrafter model_drafter(*engine_.core().draft_forward());
         decode::ScriptedDrafter scripted(engine_.core().settings().block, settings_.script);
         decode::Drafter& healthy = settings_.script ? static_cast<decode::Drafter&>(scripted) : model_drafter;
         decode::Drafter& drafter = faults_.drafter(healthy);
+        return settings_.lockstep ? decode_in_lockstep(lane, drafter) : decode_freely(lane, drafter);
+    }
+
+    Status decode_freely(int lane, decode::Drafter& drafter) {
+        // The prompt's own continuation may be a stop token: then there is nothing to decode.
+        const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
+        if (std::find(stops.begin(), stops.end(), engine_.lane(lane).anchor) != stops.end()) return {};
         DP_RETURN_IF_ERROR(start_controller(lane, drafter));
         for (std::size_t cycle = 0; cycle < request_.cycles; ++cycle) {
             auto result = engine_.cycle({&lane, 1}, drafter, verify_rows());
@@ -280,11 +233,10 @@ private:
     }
 
     // The control's cycles, each committing its tokens. What this arm chose behind the prompt is in the ledger by now.
-    Status decode_in_lockstep(int lane) {
+    Status decode_in_lockstep(int lane, decode::Drafter& drafter) {
         const ControlTokens& control = *settings_.lockstep;
         if (control.first_anchor() == nullptr) return {};
         engine_.lane(lane).anchor = *control.first_anchor();
-        decode::ModelDrafter drafter(*engine_.core().draft_forward());
         DP_RETURN_IF_ERROR(start_controller(lane, drafter));
         for (std::size_t cycle = 0; cycle < control.cycles.size(); ++cycle) {
             const ControlCycle& tokens = control.cycles[cycle];
@@ -294,6 +246,7 @@ private:
             retained_ += tokens.committed.size();
             report("decode", cycle + 1, control.cycles.size());
             DP_RETURN_IF_ERROR(recorder_.status());
+            if (!recorder_.ended_early().empty()) break;
         }
         return {};
     }
@@ -340,6 +293,12 @@ Status check_settings(const ProbeSettings& settings, std::size_t block) {
             fmt::format("lockstep at level {}: expected level 2 or 3, whose ledger says which token the arm itself "
                         "chose behind the prompt; give --level 2",
                         settings.level));
+    }
+    if (settings.treatment.tier == state::Tier::process &&
+        (settings.lockstep != nullptr || settings.verify_rows != 0)) {
+        return unsupported(
+            "tier process with lockstep or a verify width: the second process knows neither, expected tier memory or "
+            "disk");
     }
     return {};
 }
@@ -428,37 +387,21 @@ Result<ArmResult> run_in_two_processes(const Assembly& assembly, const ProbeRequ
 Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
                           const std::filesystem::path& path, bool force) {
     DP_RETURN_IF_ERROR(check_request(assembly, request));
+    DP_RETURN_IF_ERROR(check_settings(settings, static_cast<std::size_t>(assembly.models.draft->config().block)));
     const bool restores = arm == Arm::restored;
     if (restores && settings.treatment.tier == state::Tier::process && settings.resume_from.empty() &&
         settings.suspend_to.empty()) {
         return run_in_two_processes(assembly, request, settings, path, force);
     }
-    const DraftConfig& draft = assembly.models.draft->config();
-    DP_RETURN_IF_ERROR(check_settings(settings, static_cast<std::size_t>(draft.block)));
     decode::EngineSettings engine_settings = settings.engine;
     engine_settings.lanes = std::max(engine_settings.lanes, 2);
-    engine_settings.max_tokens = request.prompt.size() + (request.cycles + 3) * static_cast<std::size_t>(draft.block);
+    engine_settings.max_tokens = lane_positions(assembly, request);
     engine_settings.poison = true;
 
-    CaptureShape shape;
-    shape.level = settings.level;
-    shape.block = draft.block;
-    shape.candidates = draft.candidates();
-    shape.hidden = settings.level >= 3 ? draft.hidden : 0;
-    DP_ASSIGN_OR_RETURN(CaptureWriter writer, CaptureWriter::create(path, force, shape));
+    DP_ASSIGN_OR_RETURN(CaptureWriter writer, CaptureWriter::create(path, force, capture_shape(assembly, settings)));
     DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, engine_settings));
 
-    RecorderOptions options;
-    options.level = settings.level;
-    options.digest_every = settings.digest_every;
-    options.window = core->window();
-    options.boundary = request.boundary;
-    options.request = request.key;
-    options.tokenizer_digest = assembly.tokenizer_identity.digest;
-    options.require_finite = arm != Arm::restored;
-    options.numerics_class = numerics::numerics_class_name(engine_settings.numerics);
-    Recorder recorder(options, writer);
-    const std::size_t window = core->window();
+    Recorder recorder(recorder_options(assembly, request, settings, arm, *core), writer);
     DP_RETURN_IF_ERROR(instrument::check_faults(settings.treatment.faults, core->shape(), request.boundary));
     ObservedEngine engine(std::move(core));
 
@@ -466,57 +409,21 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     if (restores && settings.treatment.tier == state::Tier::disk) {
         DP_ASSIGN_OR_RETURN(workspace, state_workspace(path));
     }
-    CaptureHeader header;
-    header.settings = effective_settings(assembly, settings);
     ArmRun run(assembly, request, settings, arm, engine, recorder,
-               state_identity(assembly, request.chat_template, header.settings),
+               state_identity(assembly, request.chat_template, settings),
                workspace ? workspace->file("boundary.snapshot") : std::filesystem::path());
-    // How long and how wide an arm decodes reaches no byte of its state, but such arms are not comparable.
-    header.settings.push_back({"cycles", fmt::format("{}", request.cycles)});
-    header.settings.push_back(
-        {"verify_rows",
-         fmt::format("{}", settings.verify_rows == 0 ? static_cast<std::size_t>(draft.block) : settings.verify_rows)});
     DP_RETURN_IF_ERROR(settings.suspend_to.empty() ? run.run() : run.suspend(settings.suspend_to));
 
-    header.level = settings.level;
-    header.identity.target = assembly.target_identity;
-    header.identity.draft = assembly.draft_identity;
-    header.identity.tokenizer = assembly.tokenizer_identity;
-    header.identity.chat_template = request.chat_template;
-    if (settings.seed) header.identity.budget_seed.digest = settings.seed->digest;
-    header.timing_confounded = settings.budget == budget::BudgetKind::adaptive;
-    header.identity.build.digest = settings.build_digest;
-    header.notes = assembly_notes(assembly, request.chat_template);
-    header.environment = {{"isa", std::string(numerics::isa_name(engine_settings.isa))},
-                          {"threads", fmt::format("{}", engine_settings.threads)},
-                          {"lanes", fmt::format("{}", engine_settings.lanes)},
-                          {"device", "cpu"}};
-    header.arm = arm;
-    if (arm != Arm::restored) header.near_tie = settings.near_tie;
-    if (arm == Arm::restored) {
-        header.treatment.restore_target = state::target_restore_name(settings.treatment.target);
-        header.treatment.restore_draft = state::draft_restore_name(settings.treatment.draft);
-        header.treatment.tier = state::tier_name(settings.treatment.tier);
+    CaptureHeader header = arm_header(assembly, request, settings, arm, engine.core());
+    if (restores) {
         header.treatment.recompute_start = run.recompute_start();
         header.treatment.lane_from = kFreshLane;
         header.treatment.lane_to = settings.treatment.move ? kMovedLane : kFreshLane;
     }
-    header.treatment.lockstep = settings.lockstep != nullptr;
-    for (const instrument::Fault& fault : settings.treatment.faults) header.treatment.faults.push_back(fault.spelling);
     if (!recorder.ended_early().empty()) header.notes.push_back(recorder.ended_early());
-    CapturedRequest captured;
-    captured.key = request.key;
-    captured.prompt_ids.assign(request.prompt.begin(), request.prompt.end());
-    captured.prompt_length = static_cast<Position>(request.prompt.size());
-    captured.boundary = request.boundary;
-    captured.window = static_cast<Position>(assembly.models.draft->window() == 0 ? 0 : window);
-    header.requests.push_back(std::move(captured));
     header.ledger = std::move(recorder.ledger);
     header.schedule = std::move(recorder.schedule);
     header.totals.rows = std::move(recorder.rows);
-    header.block = shape.block;
-    header.candidates = shape.candidates;
-    header.hidden = shape.hidden;
 
     ArmResult result;
     result.path = path;

@@ -38,13 +38,13 @@ struct ProbeSettings {
     decode::SamplingSettings sampling;
     budget::BudgetKind budget = budget::BudgetKind::full;
     std::shared_ptr<const budget::Seed> seed;  // set exactly for a frozen budget
-    std::size_t verify_rows = 0;  // most rows of a verification, anchor included; 0: the draft's block
+    std::size_t verify_rows = 0;               // most rows of a verification, anchor included; 0: the draft's block
     // Set: every cycle commits what the control committed there, and there are as many cycles as it had. For the
     // control itself it is not set. Needs level 2, whose ledger says what the arm chose behind the prompt.
     std::shared_ptr<const ControlTokens> lockstep;
     RestoreTreatment treatment;              // of the restored arm; faults also of a computing one that takes them
     decode::ScriptedDrafter::Script script;  // proposes in the draft's place, which then needs level 2 or below
-    std::filesystem::path snapshot_file;       // where the restored arm also keeps its snapshot; empty: nowhere
+    std::filesystem::path snapshot_file;     // where the restored arm also keeps its snapshot; empty: nowhere
     // The tier `process`: runs the rest of the arm that was suspended in `directory` in a new process, which writes the
     // capture at `path`. Required for that tier.
     std::function<Status(const std::filesystem::path& directory, const std::filesystem::path& path, bool force)>

@@ -22,8 +22,8 @@ struct RecorderOptions {
     std::string request;           // key
     std::string tokenizer_digest;
     std::string numerics_class;
-    // A computing arm must be finite throughout. A restored one may not be: rows made from state that nobody wrote are a
-    // finding.
+    // A computing arm must be finite throughout. A restored one may not be: rows made from state that nobody wrote are
+    // a finding.
     bool require_finite = true;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "compare/compare.h"
+#include "probe/arm_parts.h"
 
 namespace draftprobe::study {
 
@@ -93,12 +94,14 @@ Status follow_control(const fs::path& control, const probe::ProbeRequest& reques
 Status run_control(const probe::Assembly& assembly, const Case& item, const fs::path& control) {
     probe::ProbeSettings settings = item.settings;
     settings.lockstep = nullptr;
+    settings.treatment.faults = probe::faults_of(item.settings.treatment, Arm::fresh);
     return probe::run_arm(assembly, item.request, settings, Arm::fresh, control, false).status();
 }
 
 Result<Comparison> run_treated(const probe::Assembly& assembly, const Case& item, const fs::path& control,
                                const fs::path& treated) {
     probe::ProbeSettings settings = item.settings;
+    settings.treatment.faults = probe::faults_of(item.settings.treatment, Arm::restored);
     if (item.lockstep) DP_RETURN_IF_ERROR(follow_control(control, item.request, settings));
     DP_RETURN_IF_ERROR(probe::run_arm(assembly, item.request, settings, Arm::restored, treated, false).status());
     return compare_captures(control, treated, {});

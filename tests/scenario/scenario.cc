@@ -31,19 +31,33 @@ Status check_keys(const Json& object, std::string_view subject, const std::set<s
     if (!object.is_object()) return corrupt(fmt::format("{}: expected an object", subject));
     for (const auto& [key, value] : object.items()) {
         if (!known.contains(key)) {
-            return corrupt(fmt::format("{}: unknown key '{}', expected some of {}", subject, key, fmt::join(known, ", ")));
+            return corrupt(
+                fmt::format("{}: unknown key '{}', expected some of {}", subject, key, fmt::join(known, ", ")));
         }
     }
     return {};
 }
 
 const std::set<std::string> kScenarioKeys = {
-    "name",   "about",    "pair",   "control_pair", "prompt",   "boundary", "suffix",       "cycles", "level",
-    "kv",     "numerics", "chunk",  "treatment",    "faults",   "occupant", "script",       "build",  "chat",
-    "control", "treated", "near_tie", "control_changes", "treat", "expect",  "twin",         "budget"};
-const std::set<std::string> kExpectKeys = {"verdict",   "changed", "stage",    "component", "detail", "shift",
-                                           "cycle",     "exit",    "refusals", "warning",   "flips", 
-                                           "why",       "first_proposal_difference", "matched"};
+    "name",    "about",    "pair",     "control_pair",    "prompt", "boundary", "suffix", "cycles", "level",
+    "kv",      "numerics", "chunk",    "treatment",       "faults", "occupant", "script", "build",  "chat",
+    "control", "treated",  "near_tie", "control_changes", "treat",  "expect",   "twin",   "budget"};
+const std::set<std::string> kExpectKeys = {"verdict",
+                                           "changed",
+                                           "stage",
+                                           "component",
+                                           "detail",
+                                           "shift",
+                                           "cycle",
+                                           "exit",
+                                           "refusals",
+                                           "warning",
+                                           "flips",
+                                           "why",
+                                           "first_proposal_difference",
+                                           "matched",
+                                           "differing",
+                                           "near_ties"};
 
 Status check_scenario(const Json& spec, std::string_view subject, bool twin) {
     DP_RETURN_IF_ERROR(check_keys(spec, subject, kScenarioKeys));
@@ -187,11 +201,12 @@ Result<decode::ScriptedDrafter::Script> make_script(const Json& spec, const Arms
     const auto hits = spec["hits"].get<std::vector<double>>();
     const auto seed = spec["seed"].get<std::uint64_t>();
     const auto block = static_cast<std::size_t>(arms.assembly->models.draft->config().block);
-    if (hits.size() != block - 1) return corrupt(fmt::format("script.hits: {} rates, expected {}", hits.size(), block - 1));
+    if (hits.size() != block - 1)
+        return corrupt(fmt::format("script.hits: {} rates, expected {}", hits.size(), block - 1));
     DP_ASSIGN_OR_RETURN(std::vector<TokenId> ids, continuation(arms, (arms.request.cycles + 2) * block));
     const auto first = static_cast<Position>(arms.request.prompt.size());
     decode::ScriptedDrafter::Script script = [hits, seed, ids = std::move(ids), first](const state::Lane& lane,
-                                                                                        std::size_t t) -> TokenId {
+                                                                                       std::size_t t) -> TokenId {
         const auto position = static_cast<std::size_t>(lane.length - first) + t;
         const std::uint64_t draw = mix(seed, static_cast<std::uint64_t>(lane.length) * 16 + t);
         const bool hit = static_cast<double>(draw >> 11) * 0x1p-53 < hits[t - 1];
@@ -223,7 +238,7 @@ Result<Arms> read_arms(const Json& spec, const Json& pair, const fs::path& scrat
     DP_ASSIGN_OR_RETURN(arms.assembly, load_pair(pair, scratch));
     ProbeSettings& s = arms.settings;
     s.engine.isa = numerics::best_isa();
-    s.engine.threads = 2;
+    s.engine.threads = 1;
     s.engine.chunk_tokens = spec.value("chunk", std::size_t{64});
     s.engine.kv_format = spec.value("kv", "bf16") == "int8" ? state::KvFormat::int8 : state::KvFormat::bf16;
     DP_ASSIGN_OR_RETURN(s.engine.numerics, numerics_class(spec.value("numerics", "f32")));
@@ -258,6 +273,22 @@ Result<Arm> arm_of(const std::string& name) {
         if (arm_name(arm) == name) return arm;
     }
     return corrupt(fmt::format("arm '{}'", name));
+}
+
+// Runs an arm, or finds the capture of an equal one: a capture is a function of what it was asked for.
+Result<fs::path> capture_of(Arms& arms, Arm arm, Json spec, const fs::path& scratch) {
+    for (const char* key :
+         {"name", "about", "expect", "treat", "control", "treated", "control_changes", "control_pair"})
+        spec.erase(key);
+    if (!spec.contains("faults")) spec["faults"] = Json::array();
+    const fs::path path = scratch / fmt::format("{}-{}", arm_name(arm), sha256_hex(spec.dump()).substr(0, 16));
+    if (fs::exists(path)) return path;
+    if (spec.value("near_tie", false)) {
+        DP_ASSIGN_OR_RETURN(arms.settings.near_tie,
+                            probe::measure_near_tie(*arms.assembly, arms.request, arms.settings));
+    }
+    DP_RETURN_IF_ERROR(probe::run_arm(*arms.assembly, arms.request, arms.settings, arm, path, false).status());
+    return path;
 }
 
 }  // namespace
@@ -306,10 +337,6 @@ Result<Comparison> run_scenario(const Scenario& scenario, const fs::path& scratc
     if (spec.contains("control_changes")) control_spec.merge_patch(spec["control_changes"]);
     DP_ASSIGN_OR_RETURN(Arms control, read_arms(control_spec, spec.value("control_pair", spec["pair"]), scratch));
     DP_ASSIGN_OR_RETURN(Arms treated, read_arms(spec, spec["pair"], scratch));
-    if (spec.value("near_tie", false)) {
-        DP_ASSIGN_OR_RETURN(control.settings.near_tie,
-                            probe::measure_near_tie(*control.assembly, control.request, control.settings));
-    }
     const auto faults = [](const Json& from, ProbeSettings& settings) -> Status {
         if (!from.contains("faults")) return {};
         for (const Json& text : from["faults"]) {
@@ -322,19 +349,18 @@ Result<Comparison> run_scenario(const Scenario& scenario, const fs::path& scratc
     DP_RETURN_IF_ERROR(faults(spec, treated.settings));
     DP_ASSIGN_OR_RETURN(const Arm control_arm, arm_of(spec.value("control", "fresh")));
     DP_ASSIGN_OR_RETURN(const Arm treated_arm, arm_of(spec.value("treated", "restored")));
-    std::string directory = scenario.name;
-    std::replace(directory.begin(), directory.end(), ' ', '-');
-    const fs::path base = scratch / directory;
-    fs::create_directories(base);
-    DP_RETURN_IF_ERROR(probe::run_arm(*control.assembly, control.request, control.settings, control_arm,
-                                      base / "control", true)
-                           .status());
-    DP_RETURN_IF_ERROR(probe::run_arm(*treated.assembly, treated.request, treated.settings, treated_arm,
-                                      base / "treated", true)
-                           .status());
+    control_spec["pair"] = spec.value("control_pair", spec["pair"]);
+    control_spec["faults"] = spec.value("control_changes", Json::object()).value("faults", Json::array());
+    if (control_arm != Arm::restored) control_spec.erase("treatment");
+    DP_ASSIGN_OR_RETURN(const fs::path control_path,
+                        capture_of(control, control_arm, std::move(control_spec), scratch));
+    Json treated_spec = spec;
+    treated_spec.erase("near_tie");
+    DP_ASSIGN_OR_RETURN(const fs::path treated_path,
+                        capture_of(treated, treated_arm, std::move(treated_spec), scratch));
     CompareOptions options;
     if (spec.contains("treat")) options.treat = spec["treat"].get<std::vector<std::string>>();
-    return compare_captures(base / "control", base / "treated", options);
+    return compare_captures(control_path, treated_path, options);
 }
 
 std::vector<std::string> unmet(const Json& expect, const Comparison& result) {
@@ -360,7 +386,9 @@ std::vector<std::string> unmet(const Json& expect, const Comparison& result) {
     check("cycle", result.first && result.first->cycle ? Json(*result.first->cycle) : Json());
     check("shift", result.shift_tokens ? Json(*result.shift_tokens) : Json());
     check("flips", result.flips.total);
+    check("near_ties", result.flips.near_ties);
     check("matched", result.pairs.matched);
+    check("differing", result.pairs.differing);
     contains("detail", result.first ? result.first->detail : "");
     contains("why", result.why);
     contains("warning", fmt::format("{}", fmt::join(result.warnings, "\n")));

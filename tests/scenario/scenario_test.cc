@@ -48,7 +48,8 @@ public:
         if (HasFailure()) {
             const auto& first = result.value().first;
             std::cerr << "why: " << result.value().why << "\n";
-            if (first) std::cerr << "first: " << first->stage << " " << first->component << ": " << first->detail << "\n";
+            if (first)
+                std::cerr << "first: " << first->stage << " " << first->component << ": " << first->detail << "\n";
         }
     }
 
@@ -61,8 +62,9 @@ std::string place(const Comparison& result) {
 }
 
 std::string faults_table() {
-    std::string table = "| fault | scenario | verdict | stage / component | what it says | healthy twin |\n"
-                        "|---|---|---|---|---|---|\n";
+    std::string table =
+        "| fault | scenario | verdict | stage / component | what it says | healthy twin |\n"
+        "|---|---|---|---|---|---|\n";
     for (const auto& description : instrument::list_faults()) {
         for (const Pair& pair : all_scenarios()) {
             if (!pair.faulty.spec.contains("faults") || pair.twins.empty()) continue;
@@ -90,7 +92,8 @@ TEST(Scenarios, EveryFaultHasOneWithATwin) {
             covered.insert(name.substr(0, name.find('=')));
         }
     }
-    for (const auto& fault : instrument::list_faults()) EXPECT_TRUE(covered.contains(std::string(fault.name))) << fault.name;
+    for (const auto& fault : instrument::list_faults())
+        EXPECT_TRUE(covered.contains(std::string(fault.name))) << fault.name;
 }
 
 TEST(Scenarios, UnknownKeysAndHalfExpectationsAreRefused) {

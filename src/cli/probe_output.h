@@ -1,0 +1,32 @@
+// What every probe leaves: the output directory, report.json, the page, and what is printed.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "cli/arguments.h"
+#include "cli/console.h"
+#include "cli/probe_study.h"
+#include "compare/comparison.h"
+
+namespace draftprobe::cli {
+
+struct ProbeOutput {
+    Comparison canonical;             // of the two captures, as 'compare' makes it again: report.json
+    Comparison comparison;            // what is said and decides the exit status
+    std::string control = "control";  // captures, below --out
+    std::string treated = "treated";
+    std::string controls_json = "[]";  // further controls
+    std::string controls_text;
+    std::optional<StudyOutput> study;
+};
+
+// Whether --out, --force and --report can be served, before any work. Errors: invalid_argument, not_found.
+Status check_probe_output(const Arguments& arguments);
+Result<AtomicDirectory> create_probe_output(const Arguments& arguments);
+// Writes the reports, commits the directory and prints. Returns the exit status.
+Result<int> finish_probe_output(const Arguments& arguments, Console& console, AtomicDirectory directory,
+                                const ProbeOutput& output);
+
+}  // namespace draftprobe::cli

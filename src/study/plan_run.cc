@@ -1,0 +1,520 @@
+#include "study/plan_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "compare/compare.h"
+#include "decode/drafter.h"
+#include "instrument/observer.h"
+#include "probe/arm_parts.h"
+#include "state/ledger.h"
+#include "state/snapshot_file.h"
+#include "study/sweep.h"
+
+namespace draftprobe::study {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Hands every lane's events to the recorder of the request that is on it.
+class LaneSinks final : public instrument::CycleSink {
+public:
+    explicit LaneSinks(std::size_t lanes) : recorders_(lanes) {}
+    void set(int lane, probe::Recorder* recorder) { recorders_[static_cast<std::size_t>(lane)] = recorder; }
+
+    void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) override {
+        if (auto* recorder = of(lane)) recorder->on_forward(kind, lane, start, rows);
+    }
+    void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) override {
+        if (auto* recorder = of(lane)) recorder->on_propose(lane, choice, hidden);
+    }
+    void on_verify(const decode::VerifyView& view) override {
+        if (auto* recorder = of(view.lane)) recorder->on_verify(view);
+    }
+    void on_commit(const state::Lane& lane, const decode::CycleResult& result,
+                   const budget::Controller* controller) override {
+        if (auto* recorder = of(lane)) recorder->on_commit(lane, result, controller);
+    }
+
+private:
+    probe::Recorder* of(const state::Lane& lane) const { return recorders_[static_cast<std::size_t>(lane.id())]; }
+    std::vector<probe::Recorder*> recorders_;
+};
+
+// A request on a lane. The recorder refers to the writer: both stay where they are.
+struct Run {
+    std::string name;
+    std::size_t request = 0;
+    Arm arm = Arm::repeat;
+    int lane = 0;
+    std::unique_ptr<CaptureWriter> writer;
+    std::unique_ptr<probe::Recorder> recorder;
+    Treatment treatment;
+    std::vector<TokenId> occupant;  // who was on the lane before
+    std::size_t cycles = 0;
+    bool prefilled = false;
+    bool ended = false;
+};
+
+struct Saved {
+    std::optional<state::Snapshot> memory;
+    fs::path file;                   // empty: not on disk
+    std::vector<LedgerEvent> event;  // "snapshot" of the run that was saved; none below level 2
+    int lane = 0;
+};
+
+// All that a refused restore must leave alone.
+struct LaneContent {
+    Position length = 0;
+    std::vector<TokenId> tokens;
+    bool has_anchor = false;
+    TokenId anchor = 0;
+    std::vector<std::string> digests;
+    bool operator==(const LaneContent&) const = default;
+};
+
+LaneContent content_of(const state::Lane& lane) {
+    LaneContent content{lane.length, lane.tokens, lane.has_anchor, lane.anchor, {}};
+    for (const state::LedgerEntry& entry : state::lane_ledger(lane, true)) content.digests.push_back(entry.digest);
+    return content;
+}
+
+Position shared_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+    const auto ends = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+    return ends.first - a.begin();
+}
+
+class PlanRunner {
+public:
+    PlanRunner(const probe::Assembly& assembly, const Plan& plan, const probe::ProbeSettings& settings,
+               std::vector<probe::ProbeRequest> requests, const fs::path& directory, instrument::ObservedEngine& engine)
+        : assembly_(assembly),
+          plan_(plan),
+          settings_(settings),
+          requests_(std::move(requests)),
+          directory_(directory),
+          engine_(engine),
+          drafter_(*engine.core().draft_forward()),
+          sinks_(static_cast<std::size_t>(plan.lanes)),
+          lanes_(static_cast<std::size_t>(plan.lanes)),
+          identity_(probe::state_identity(assembly, {}, settings)) {}
+
+    Result<PlanResult> run(const std::function<void(std::string_view, std::size_t, std::size_t)>& progress) {
+        engine_.observer().set_sink(&sinks_);
+        for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+            const PlanStep& step = plan_.steps[i];
+            if (Status status = follow(step, i); !status.ok()) {
+                return status.with_context(fmt::format("steps[{}] ({})", i, plan_verb_name(step.verb)));
+            }
+            if (progress) progress("plan", i + 1, plan_.steps.size());
+        }
+        engine_.observer().set_sink(nullptr);
+        for (int lane = 0; lane < plan_.lanes; ++lane) leave(lane);
+        std::error_code error;
+        for (const auto& [name, saved] : saved_) {
+            if (!saved.file.empty()) fs::remove(saved.file, error);
+        }
+        return std::move(result_);
+    }
+
+private:
+    std::unique_ptr<Run>& on(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
+    const probe::ProbeRequest& request_of(const Run& run) const { return requests_[run.request]; }
+
+    Status follow(const PlanStep& step, std::size_t index) {
+        switch (step.verb) {
+            case PlanVerb::start: return start(step);
+            case PlanVerb::materialise: return materialise(step.lane);
+            case PlanVerb::save: return save(step);
+            case PlanVerb::restore: return step.refused ? expect_refusal(step, index) : restore(step);
+            case PlanVerb::evict: saved_[step.snapshot].memory.reset(); return {};
+            case PlanVerb::spoil: return spoil(saved_[step.snapshot]);
+            case PlanVerb::run: return run_lanes(step);
+        }
+        return {};
+    }
+
+    // Puts a new run on the lane; whoever was there and had not ended is left.
+    Status take_lane(const PlanStep& step, Arm arm) {
+        leave(step.lane);
+        auto run = std::make_unique<Run>();
+        run->name = fmt::format("{:02}-{}", ++runs_, requests_[step.request].key);
+        run->request = step.request;
+        run->arm = arm;
+        run->lane = step.lane;
+        run->occupant = engine_.lane(step.lane).tokens;
+        const probe::ProbeRequest& request = requests_[step.request];
+        DP_ASSIGN_OR_RETURN(CaptureWriter writer, CaptureWriter::create(directory_ / "runs" / run->name, false,
+                                                                        probe::capture_shape(assembly_, settings_)));
+        run->writer = std::make_unique<CaptureWriter>(std::move(writer));
+        run->recorder = std::make_unique<probe::Recorder>(
+            probe::recorder_options(assembly_, request, settings_, arm, engine_.core()), *run->writer);
+        sinks_.set(step.lane, run->recorder.get());
+        on(step.lane) = std::move(run);
+        return {};
+    }
+
+    void leave(int lane) {
+        std::unique_ptr<Run>& run = on(lane);
+        if (run != nullptr && !run->ended) result_.left.push_back({request_of(*run).key, lane, run->cycles});
+        sinks_.set(lane, nullptr);
+        run = nullptr;
+    }
+
+    Status start(const PlanStep& step) {
+        DP_RETURN_IF_ERROR(take_lane(step, Arm::repeat));
+        engine_.begin_request(step.lane, probe::engine_request(assembly_, requests_[step.request], settings_));
+        return {};
+    }
+
+    Status materialise(int lane) {
+        Run& run = *on(lane);
+        const std::span<const TokenId> prefix =
+            std::span(request_of(run).prompt).first(static_cast<std::size_t>(request_of(run).boundary));
+        while (engine_.lane(lane).length < request_of(run).boundary) {
+            const decode::PrefillWork work{lane, prefix.subspan(static_cast<std::size_t>(engine_.lane(lane).length)),
+                                           request_of(run).boundary, false};
+            DP_RETURN_IF_ERROR(advance({&work, 1}, {}));
+        }
+        return {};
+    }
+
+    Status save(const PlanStep& step) {
+        Run& run = *on(step.lane);
+        const state::Lane& lane = engine_.lane(step.lane);
+        Saved saved;
+        DP_ASSIGN_OR_RETURN(saved.memory, state::take_snapshot(lane, identity_));
+        saved.lane = step.lane;
+        if (step.to_disk) {
+            saved.file = directory_ / fmt::format("{}.snapshot", step.snapshot);
+            DP_RETURN_IF_ERROR(state::write_snapshot(*saved.memory, saved.file, true));
+        }
+        // Recorded with the run that will use it.
+        run.recorder->ledger_event("snapshot", lane, step.to_disk ? "disk" : "memory", request_of(run).prompt, {});
+        if (!run.recorder->ledger.empty() && run.recorder->ledger.back().event == "snapshot") {
+            saved.event.push_back(std::move(run.recorder->ledger.back()));
+            run.recorder->ledger.pop_back();
+        }
+        saved_[step.snapshot] = std::move(saved);
+        return {};
+    }
+
+    static Status spoil(Saved& saved) {
+        for (state::SnapshotComponent& part : saved.memory->components) {
+            if (part.bytes.empty()) continue;
+            part.bytes[part.bytes.size() / 2] ^= std::byte{1};
+            return {};
+        }
+        return internal_error("the snapshot has no payload");
+    }
+
+    // Reads an evicted snapshot back. The tier says where it came from.
+    Result<std::string_view> load(Saved& saved, const std::string& name) {
+        if (saved.memory) return std::string_view("memory");
+        if (saved.file.empty()) {
+            return not_found(fmt::format("snapshot '{}': evicted and not on disk, expected it somewhere", name));
+        }
+        DP_ASSIGN_OR_RETURN(saved.memory, state::read_snapshot(saved.file));
+        return std::string_view("disk");
+    }
+
+    Status restore(const PlanStep& step) {
+        DP_RETURN_IF_ERROR(
+            instrument::check_faults(step.treatment.faults, engine_.core().shape(), requests_[step.request].boundary));
+        Saved& saved = saved_[step.snapshot];
+        DP_ASSIGN_OR_RETURN(const std::string_view tier, load(saved, step.snapshot));
+        DP_RETURN_IF_ERROR(take_lane(step, Arm::restored));
+        Run& run = *on(step.lane);
+        const std::string& key = request_of(run).key;
+        for (LedgerEvent event : saved.event) {
+            event.request = key;
+            run.recorder->ledger.push_back(std::move(event));
+        }
+        DP_ASSIGN_OR_RETURN(const auto cost,
+                            probe::restore_request(engine_, *saved.memory, identity_, step.treatment, step.lane));
+        if (cost) record_scratch(*cost, run);
+        // What a broken restore leads to ends its run with a record, not the plan with an error.
+        engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
+        engine_.set_request(step.lane, probe::engine_request(assembly_, requests_[step.request], settings_));
+        run.treatment.restore_target = state::target_restore_name(step.treatment.target);
+        run.treatment.restore_draft = state::draft_restore_name(step.treatment.draft);
+        run.treatment.tier = tier;
+        run.treatment.lane_from = saved.lane;
+        run.treatment.lane_to = step.lane;
+        for (const instrument::Fault& fault : step.treatment.faults) run.treatment.faults.push_back(fault.spelling);
+        run.recorder->ledger_event("restore", engine_.lane(step.lane), tier, request_of(run).prompt, run.occupant);
+        return {};
+    }
+
+    void record_scratch(const probe::RecomputeCost& cost, Run& run) const {
+        run.treatment.recompute_start = cost.start;
+        for (const auto& call : cost.calls) {
+            ForwardCall forward;
+            forward.phase = ForwardPhase::scratch;
+            forward.request = request_of(run).key;
+            forward.lane = run.lane;
+            forward.start = call.start;
+            forward.rows = static_cast<std::int64_t>(call.rows);
+            forward.numerics_class = numerics::numerics_class_name(settings_.engine.numerics);
+            run.recorder->schedule.push_back(std::move(forward));
+        }
+    }
+
+    Status expect_refusal(const PlanStep& step, std::size_t index) {
+        Saved& saved = saved_[step.snapshot];
+        const LaneContent before = content_of(engine_.lane(step.lane));
+        Status refusal = load(saved, step.snapshot).status();
+        if (refusal.ok()) {
+            refusal = probe::restore_request(engine_, *saved.memory, identity_, step.treatment, step.lane).status();
+        }
+        if (refusal.ok()) {
+            return mismatch(fmt::format("found that snapshot '{}' was restored, expected a refusal", step.snapshot));
+        }
+        if (content_of(engine_.lane(step.lane)) != before) {
+            return mismatch(fmt::format("found lane {} changed by a refused restore, expected it bit-identical: {}",
+                                        step.lane, refusal.message()));
+        }
+        result_.refused.push_back({index, refusal.message()});
+        return {};
+    }
+
+    // One engine step at a time, all listed lanes in one forward.
+    Status run_lanes(const PlanStep& step) {
+        std::map<int, std::size_t> done;  // cycles in this step of the plan
+        while (true) {
+            std::vector<decode::PrefillWork> prefills;
+            std::vector<int> decoding;
+            for (const int lane : step.lanes) {
+                const Run& run = *on(lane);
+                if (run.ended) continue;
+                if (!run.prefilled) {
+                    const std::span<const TokenId> prompt(request_of(run).prompt);
+                    prefills.push_back({lane, prompt.subspan(static_cast<std::size_t>(engine_.lane(lane).length)),
+                                        request_of(run).boundary, true});
+                } else if (!step.cycles || done[lane] < *step.cycles) {
+                    decoding.push_back(lane);
+                    ++done[lane];
+                }
+            }
+            if (prefills.empty() && decoding.empty()) return {};
+            DP_RETURN_IF_ERROR(advance(prefills, decoding));
+        }
+    }
+
+    Status advance(std::span<const decode::PrefillWork> prefills, std::span<const int> decoding) {
+        for (const decode::PrefillWork& work : prefills) {
+            Run& run = *on(work.lane);
+            const bool below = engine_.lane(work.lane).length < request_of(run).boundary;
+            run.recorder->set_phase(below ? ForwardPhase::materialise : ForwardPhase::resume);
+        }
+        for (const int lane : decoding) on(lane)->recorder->set_phase(ForwardPhase::resume);
+        DP_ASSIGN_OR_RETURN(const decode::StepResult stepped,
+                            engine_.step(prefills, decoding, &drafter_, verify_rows()));
+        for (const decode::PrefillWork& work : prefills) DP_RETURN_IF_ERROR(after_chunk(work.lane));
+        for (std::size_t i = 0; i < decoding.size(); ++i) {
+            Run& run = *on(decoding[i]);
+            DP_RETURN_IF_ERROR(run.recorder->status());
+            ++run.cycles;
+            const bool over = stepped.cycles[i].finished || !run.recorder->ended_early().empty();
+            if (over || run.cycles == request_of(run).cycles) DP_RETURN_IF_ERROR(end(run));
+        }
+        return {};
+    }
+
+    Status after_chunk(int id) {
+        Run& run = *on(id);
+        const state::Lane& lane = engine_.lane(id);
+        const probe::ProbeRequest& request = request_of(run);
+        if (run.arm == Arm::repeat && lane.length == request.boundary)
+            run.recorder->ledger_event("materialise", lane, "", request.prompt, run.occupant);
+        if (lane.length < static_cast<Position>(request.prompt.size())) return {};
+        run.prefilled = true;
+        run.recorder->ledger_event("prefill", lane, "", request.prompt, run.occupant);
+        run.recorder->count_rows(lane);
+        // The prompt's own continuation may be a stop token: then there is nothing to decode.
+        const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
+        const bool stopped = std::find(stops.begin(), stops.end(), lane.anchor) != stops.end();
+        return stopped ? end(run) : Status();
+    }
+
+    Status end(Run& run) {
+        run.ended = true;
+        sinks_.set(run.lane, nullptr);
+        const probe::ProbeRequest& request = request_of(run);
+        run.recorder->ledger_event("end", engine_.lane(run.lane), "", request.prompt, run.occupant);
+        CaptureHeader header = probe::arm_header(assembly_, request, settings_, run.arm, engine_.core());
+        if (!run.recorder->ended_early().empty()) header.notes.push_back(run.recorder->ended_early());
+        header.treatment = run.treatment;
+        header.treatment.lane_to = run.lane;
+        if (run.arm == Arm::repeat) header.treatment.lane_from = run.lane;
+        header.ledger = std::move(run.recorder->ledger);
+        header.schedule = std::move(run.recorder->schedule);
+        header.totals.rows = std::move(run.recorder->rows);
+        DP_RETURN_IF_ERROR(run.writer->finish(std::move(header)).status());
+
+        JudgedRun judged;
+        judged.name = run.name;
+        judged.request = request.key;
+        judged.arm = run.arm;
+        judged.lane = run.lane;
+        DP_ASSIGN_OR_RETURN(judged.comparison, compare_captures(directory_ / "controls" / request.key,
+                                                                directory_ / "runs" / run.name, {}));
+        judged.warnings = judged.comparison.warnings;
+        const Position shared = shared_prefix(run.occupant, request.prompt);
+        if (run.arm == Arm::repeat && shared >= kPageTokens) {
+            judged.warnings.push_back(fmt::format(
+                "blind spot: lane {} held the same first {} tokens before this run; stale rows would be the "
+                "right rows, so one that was not written would look the same. Put another request between",
+                run.lane, shared));
+        }
+        result_.judged.push_back(std::move(judged));
+        return {};
+    }
+
+    std::size_t verify_rows() const {
+        return settings_.verify_rows == 0 ? engine_.core().settings().block : settings_.verify_rows;
+    }
+
+    const probe::Assembly& assembly_;
+    const Plan& plan_;
+    const probe::ProbeSettings& settings_;
+    std::vector<probe::ProbeRequest> requests_;
+    fs::path directory_;
+    instrument::ObservedEngine& engine_;
+    decode::ModelDrafter drafter_;
+    LaneSinks sinks_;
+    std::vector<std::unique_ptr<Run>> lanes_;
+    state::StateIdentity identity_;
+    std::map<std::string, Saved> saved_;
+    std::size_t runs_ = 0;
+    PlanResult result_;
+};
+
+// A snapshot serves every request that starts with its tokens, and no other.
+Status check_prefixes(const Plan& plan, const std::vector<probe::ProbeRequest>& requests) {
+    std::map<int, std::size_t> lanes;
+    std::map<std::string, std::size_t> saved;
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+        const PlanStep& step = plan.steps[i];
+        if (step.verb == PlanVerb::start || (step.verb == PlanVerb::restore && !step.refused))
+            lanes[step.lane] = step.request;
+        if (step.verb == PlanVerb::save) saved[step.snapshot] = lanes[step.lane];
+        if (step.verb != PlanVerb::restore) continue;
+        const probe::ProbeRequest& from = requests[saved[step.snapshot]];
+        const probe::ProbeRequest& to = requests[step.request];
+        const Position shared = shared_prefix(from.prompt, to.prompt);
+        if (shared >= to.boundary) continue;
+        return invalid_argument(
+            fmt::format("steps[{}] (restore): snapshot '{}' holds request {}, which shares {} tokens with request {}, "
+                        "expected at least its boundary of {}",
+                        i, step.snapshot, from.key, shared, to.key, to.boundary));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<PlanResult> run_plan(const probe::Assembly& assembly, const Plan& plan,
+                            const std::vector<std::vector<TokenId>>& prompts, const probe::ProbeSettings& settings,
+                            const fs::path& directory,
+                            const std::function<void(std::string_view, std::size_t, std::size_t)>& progress) {
+    if (settings.budget == budget::BudgetKind::adaptive) {
+        return invalid_argument(
+            "--plan with --budget adaptive: measured times would decide the widths of each run, expected full or a "
+            "seed; make one with 'draftprobe budget calibrate'");
+    }
+    std::vector<probe::ProbeRequest> requests;
+    decode::EngineSettings engine_settings = settings.engine;
+    engine_settings.lanes = plan.lanes;
+    engine_settings.poison = true;
+    engine_settings.max_tokens = 0;
+    for (std::size_t i = 0; i < plan.requests.size(); ++i) {
+        probe::ProbeRequest request;
+        request.key = plan.requests[i].name;
+        request.prompt = prompts[i];
+        request.boundary = plan.requests[i].boundary;
+        request.cycles = plan.requests[i].cycles;
+        if (Status status = probe::check_request(assembly, request); !status.ok())
+            return status.with_context(fmt::format("request {}", request.key));
+        engine_settings.max_tokens = std::max(engine_settings.max_tokens, probe::lane_positions(assembly, request));
+        requests.push_back(std::move(request));
+    }
+    DP_RETURN_IF_ERROR(check_prefixes(plan, requests));
+
+    std::error_code error;
+    for (const char* name : {"controls", "runs"}) {
+        fs::create_directory(directory / name, error);
+        if (error) return io_error(fmt::format("{}: {}", (directory / name).string(), error.message()));
+    }
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        DP_RETURN_IF_ERROR(
+            run_control(assembly, {requests[i], settings, false}, directory / "controls" / requests[i].key));
+        if (progress) progress("fresh controls", i + 1, requests.size());
+    }
+    DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, engine_settings));
+    instrument::ObservedEngine engine(std::move(core));
+    DP_ASSIGN_OR_RETURN(PlanResult result,
+                        PlanRunner(assembly, plan, settings, std::move(requests), directory, engine).run(progress));
+    if (result.judged.empty()) return internal_error("the plan ended and nothing had run to its end");
+    for (std::size_t i = 1; i < result.judged.size(); ++i) {
+        const Verdict gravest = result.judged[result.representative].comparison.verdict;
+        if (gravity(result.judged[i].comparison.verdict) > gravity(gravest)) result.representative = i;
+    }
+    return result;
+}
+
+std::string plan_text(const PlanResult& result) {
+    std::string out =
+        fmt::format("\nPlan: {} runs judged, each against a fresh control of its request\n", result.judged.size());
+    out += fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}\n", "run", "lane", "arm", "verdict", "first", "changed");
+    for (const JudgedRun& run : result.judged) {
+        const CaseSummary summary = summarise(run.comparison);
+        std::string line = fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}", run.name, run.lane,
+                                       run.arm == Arm::restored ? "restored" : "computed",
+                                       verdict_name(summary.verdict), first_place(summary), changed_list(summary));
+        line.erase(line.find_last_not_of(' ') + 1);
+        out += line + "\n";
+    }
+    for (const JudgedRun& run : result.judged) {
+        for (const std::string& warning : run.warnings) out += fmt::format("  warning: {}: {}\n", run.name, warning);
+    }
+    for (const LeftRun& run : result.left) {
+        out += fmt::format("  not judged: request {} on lane {} was left after {} cycles\n", run.request, run.lane,
+                           run.cycles);
+    }
+    for (const RefusedRestore& refused : result.refused) {
+        out += fmt::format("  refused as expected: steps[{}], lane bit-identical: {}\n", refused.step, refused.reason);
+    }
+    return out;
+}
+
+std::string plan_json(const PlanResult& result) {
+    JsonWriter json;
+    json.begin_object().member("representative", result.judged[result.representative].name);
+    json.key("judged").begin_array();
+    for (const JudgedRun& run : result.judged) {
+        json.begin_object().member("run", run.name).member("request", run.request).member("lane", run.lane);
+        json.member("arm", arm_name(run.arm));
+        write_summary(json, summarise(run.comparison));
+        json.key("warnings").begin_array();
+        for (const std::string& warning : run.warnings) json.value(warning);
+        json.end_array().end_object();
+    }
+    json.end_array().key("left").begin_array();
+    for (const LeftRun& run : result.left) {
+        json.begin_object().member("request", run.request).member("lane", run.lane).member("cycles", run.cycles);
+        json.end_object();
+    }
+    json.end_array().key("refused").begin_array();
+    for (const RefusedRestore& refused : result.refused) {
+        json.begin_object().member("step", refused.step).member("reason", refused.reason).end_object();
+    }
+    json.end_array().end_object();
+    return json.take();
+}
+
+}  // namespace draftprobe::study
