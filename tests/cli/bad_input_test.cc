@@ -89,7 +89,6 @@ TEST_F(BadInput, values_outside_their_range) {
 TEST_F(BadInput, spellings_of_the_contract_that_are_not_served) {
     const std::string request = "probe " + pair() + "--prompt-ids ids.json --prefix-tokens 96 ";
     const std::pair<const char*, const char*> cases[] = {
-        {"--numerics schedule-sensitive", "--numerics f32, i8dot"},
         {"--device cuda:0", "--device cpu"},
         {"--level 0", "--level 1, 2, 3"},
     };
