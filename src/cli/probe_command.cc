@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json_writer.h"
 #include "cli/arms.h"
 #include "cli/plan_probe.h"
 #include "cli/probe_output.h"
@@ -60,6 +59,9 @@ Result<Outcome> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, bool l
         control.arm = arm;
         DP_ASSIGN_OR_RETURN(control.comparison,
                             compare_captures(directory.file("control"), directory.file(arm_name(arm)), {}));
+        outcome.comparison.controls.push_back({std::string(arm_name(arm)), control.comparison.verdict,
+                                               control.comparison.why, control.comparison.pairs.matched,
+                                               control.comparison.treated_capture.digest});
         outcome.controls.push_back(std::move(control));
     }
     return outcome;
@@ -81,32 +83,6 @@ Comparison judged(const Outcome& outcome) {
         break;
     }
     return comparison;
-}
-
-std::string controls_json(const Outcome& outcome) {
-    JsonWriter json;
-    json.begin_array();
-    for (const JudgedControl& control : outcome.controls) {
-        json.begin_object()
-            .member("arm", arm_name(control.arm))
-            .member("verdict", verdict_name(control.comparison.verdict))
-            .member("why", control.comparison.why)
-            .member("matched", control.comparison.pairs.matched)
-            .member("digest", control.comparison.treated_capture.digest)
-            .end_object();
-    }
-    json.end_array();
-    return json.take();
-}
-
-std::string controls_text(const Outcome& outcome) {
-    if (outcome.controls.empty()) return {};
-    std::string out = "\nFurther controls, judged against the fresh arm\n";
-    for (const JudgedControl& control : outcome.controls) {
-        out += fmt::format("  {:<14}{}: {}\n", arm_name(control.arm), verdict_name(control.comparison.verdict),
-                           control.comparison.why);
-    }
-    return out;
 }
 
 Result<int> run_probe(const Arguments& arguments, Console& console) {
@@ -136,8 +112,6 @@ Result<int> run_probe(const Arguments& arguments, Console& console) {
     }
     output.canonical = outcome.comparison;
     output.comparison = judged(outcome);
-    output.controls_json = controls_json(outcome);
-    output.controls_text = controls_text(outcome);
     return finish_probe_output(arguments, console, std::move(directory), output);
 }
 

@@ -49,11 +49,11 @@ Result<int> finish_probe_output(const Arguments& arguments, Console& console, At
 
     const CaptureNames names{(out / output.control).string(), (out / output.treated).string()};
     if (arguments.given("json")) {
-        std::string json = with_member(report_json(output.comparison, names), "controls", output.controls_json);
+        std::string json = report_json(output.comparison, names);
         if (output.study) json = with_member(json, output.study->key, output.study->json);
         console.out(json);
     } else {
-        console.out(report_text(output.comparison) + output.controls_text);
+        console.out(report_text(output.comparison));
         if (output.study) console.out(output.study->text);
         console.out(fmt::format("\nCaptures: {}, {}\n", names.control, names.treated));
     }

@@ -17,8 +17,6 @@ struct ProbeOutput {
     Comparison comparison;            // what is said and decides the exit status
     std::string control = "control";  // captures, below --out
     std::string treated = "treated";
-    std::string controls_json = "[]";  // further controls
-    std::string controls_text;
     std::optional<StudyOutput> study;
 };
 

@@ -121,7 +121,7 @@ TEST_F(ProbeProgram, prints_text_to_stdout_and_everything_else_to_stderr) {
     const ProgramRun result = run("probe " + request() + "--cycles 2 --controls repeat --report page.html");
     ASSERT_EQ(result.exit, 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("SAME"));
-    EXPECT_THAT(result.out, HasSubstr("repeat        SAME"));
+    EXPECT_THAT(result.out, HasSubstr("control       repeat: SAME"));
     EXPECT_THAT(result.out, HasSubstr("draftprobe-out/control"));
     EXPECT_THAT(result.out, ::testing::Not(HasSubstr("draftprobe: ")));
     EXPECT_THAT(slurp(path("page.html")), HasSubstr("SAME"));
