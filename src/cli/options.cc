@@ -131,7 +131,8 @@ constexpr Option kOptions[] = {
      .fallback_text = "i8dot when the target is quantised, else f32",
      .brief = "numerics class of the arithmetic",
      .details =
-         "f32 and i8dot give equal bits for every chunking, verify width, thread count, lane and instruction set. i8dot "
+         "f32 and i8dot give equal bits for every chunking, verify width, thread count, lane and instruction set. "
+         "i8dot "
          "changes only products with quantised weights. schedule-sensitive, for probe and capture alone, is f32 with "
          "recurrent layers computed in chunks, as common engines do: its results move a little with the schedule, so "
          "DRIFT can be studied, and controls record what counts as a near-tie.",
