@@ -57,7 +57,8 @@ const std::set<std::string> kExpectKeys = {"verdict",
                                            "first_proposal_difference",
                                            "matched",
                                            "differing",
-                                           "near_ties"};
+                                           "near_ties",
+                                           "note"};
 
 Status check_scenario(const Json& spec, std::string_view subject, bool twin) {
     DP_RETURN_IF_ERROR(check_keys(spec, subject, kScenarioKeys));
@@ -155,7 +156,8 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t index) {
 
 // {"seed": N} | {"ids": [...]} | {"file": PATH}; `tokens` ids of it.
 Result<std::vector<TokenId>> read_prompt(const Json& spec, const Assembly& assembly, std::size_t tokens) {
-    DP_RETURN_IF_ERROR(check_keys(spec, "prompt", {"seed", "ids", "file"}));
+    DP_RETURN_IF_ERROR(check_keys(spec, "prompt", {"seed", "ids", "file", "tokens"}));
+    tokens = spec.value("tokens", tokens);
     std::vector<TokenId> ids;
     if (spec.contains("ids")) {
         ids = spec["ids"].get<std::vector<TokenId>>();
@@ -391,6 +393,7 @@ std::vector<std::string> unmet(const Json& expect, const Comparison& result) {
     check("differing", result.pairs.differing);
     contains("detail", result.first ? result.first->detail : "");
     contains("why", result.why);
+    contains("note", fmt::format("{}", fmt::join(result.notes, "\n")));
     contains("warning", fmt::format("{}", fmt::join(result.warnings, "\n")));
     std::vector<std::string> fields;
     for (const Refusal& refusal : result.refusals) fields.push_back(refusal.field);
