@@ -109,7 +109,7 @@ CaptureHeader arm_header(const Assembly& assembly, const ProbeRequest& request, 
     // How long and how wide an arm decodes reaches no byte of its state, but such arms are not comparable.
     header.settings.push_back({"cycles", fmt::format("{}", request.cycles)});
     header.settings.push_back(
-        {"verify_rows", fmt::format("{}", settings.verify_rows == 0 ? engine.block : settings.verify_rows)});
+        {"verify_width", settings.verify_rows == 0 ? "all" : fmt::format("{}", settings.verify_rows)});
     header.level = settings.level;
     header.identity.target = assembly.target_identity;
     header.identity.draft = assembly.draft_identity;
