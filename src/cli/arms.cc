@@ -106,6 +106,9 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     }
     if (plan.settings.engine.numerics == numerics::NumericsClass::schedule_sensitive &&
         plan.settings.sampling.greedy()) {
+        console.note(
+            fmt::format("{}: measuring near-tie thresholds: up to {} rotations of the prompt, decoded twice each",
+                        arguments.command().name, probe::kNearTiePrompts));
         DP_ASSIGN_OR_RETURN(plan.settings.near_tie,
                             probe::measure_near_tie(plan.assembly, plan.request, plan.settings));
     }

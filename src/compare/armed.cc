@@ -114,8 +114,16 @@ bool demands_rows(const Treatment& treatment, std::string_view component) {
     return target && treatment.restore_target != "none";
 }
 
-// Rows that nobody wrote, or that stayed from before, are a fault of the restore and judged by their effect. Only rows
-// that were computed again say that there was no restore.
+// Whether more draft rows were computed than there are positions behind the boundary.
+bool computed_below_boundary(const CaptureHeader& h, const ComponentRows& rows) {
+    for (const CapturedRequest& r : h.requests) {
+        if (r.key == rows.request) return rows.computed > r.prompt_length - r.boundary;
+    }
+    return true;
+}
+
+// Rows that nobody wrote, that stayed from before or that are simply not there are a fault of the restore and judged by
+// their effect. Only rows that were computed again say that there was no restore.
 std::string missing_restore(const CaptureHeader& h, Armed& armed) {
     std::map<std::string, Position> boundaries;
     for (const CapturedRequest& r : h.requests) boundaries[r.key] = r.boundary;
@@ -134,7 +142,9 @@ std::string missing_restore(const CaptureHeader& h, Armed& armed) {
     }
     for (const ComponentRows& rows : h.totals.rows) {
         if (!demands_rows(h.treatment, rows.component) || rows.restored > 0) continue;
-        if (is_draft_component(rows.component) && window_left_the_restore(h, rows.request)) continue;
+        if (is_draft_component(rows.component) &&
+            (window_left_the_restore(h, rows.request) || !computed_below_boundary(h, rows)))
+            continue;
         if (rows.computed > 0 && rows.none + rows.carried == 0) {
             return fmt::format("{} holds {} computed rows and none restored, though the arm says it restored it",
                                rows.component, rows.computed);
