@@ -133,9 +133,13 @@ Result<CaptureReader> CaptureReader::open(const fs::path& path) {
     auto state = std::make_unique<State>();
     state->path = path;
     std::error_code error;
-    if (!fs::exists(path, error)) return not_found(fmt::format("{}: no such capture directory", path.string()));
+    if (!fs::exists(path, error))
+        return not_found(fmt::format("{}: no such capture directory; check the path", path.string()));
     if (!fs::is_directory(path, error)) {
-        return corrupt(fmt::format("{}: not a directory, expected a capture directory", path.string()));
+        // A mistyped name, not a damaged capture.
+        return invalid_argument(fmt::format(
+            "{}: found something that is not a directory, expected a capture directory; name the directory itself",
+            path.string()));
     }
     const fs::path sums_path = path / kSumsFileName;
     if (!fs::exists(sums_path, error)) {

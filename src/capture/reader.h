@@ -1,9 +1,10 @@
 // Reads a capture directory and trusts nothing in it. Opening checks SHA256SUMS and capture.json; steps are read one by
 // one and checked on the way. Memory does not depend on the number of steps. One thread per reader.
 //
-// Errors everywhere: not_found, io; corrupt (bytes break the format, digests differ, a rule of capture-format.md is
-// broken), mismatch (another version), unsupported (another format), exhausted (capture.json above its size limit).
-// Messages name file, line, byte, found and expected. After an error the reader gives that error again.
+// Errors everywhere: not_found, invalid_argument (something that is not a directory), io; corrupt (bytes break the
+// format, digests differ, a rule of capture-format.md is broken), mismatch (another version), unsupported (another
+// format), exhausted (capture.json above its size limit). Messages name file, line, byte, found and expected. After an
+// error the reader gives that error again.
 #pragma once
 
 #include <cstddef>

@@ -97,6 +97,11 @@ TEST_F(BadInput, spellings_of_the_contract_that_are_not_served) {
     }
 }
 
+TEST_F(BadInput, a_file_in_place_of_a_capture_is_a_mistyped_name) {
+    expect_refused("compare ids.json ids.json",
+                   {"ids.json: found something that is not a directory", "name the directory itself"});
+}
+
 TEST_F(BadInput, sampling_and_budget) {
     const std::string request = "probe " + pair() + "--prompt-ids ids.json --prefix-tokens 96 ";
     expect_refused(request + "--temperature hot", {"--temperature: found \"hot\"", "expected a number from 0 to 100"});
