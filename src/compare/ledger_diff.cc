@@ -36,7 +36,10 @@ Form form_of(const CaptureHeader& header, Stage stage, std::string_view componen
     if (header.arm != Arm::restored || stage == Stage::materialise) return Form::exact;
     const Treatment& treatment = header.treatment;
     const std::string& form = is_draft(component) ? treatment.restore_draft : treatment.restore_target;
-    if (form == "rows-q4" || form == "int8-state") return Form::lossy;
+    if (form == "rows-q4") return Form::lossy;
+    // KV and convolution rows are copied: they are exact where the restore left them, and only later rows, computed
+    // from the lossy matrix, may differ.
+    if (form == "int8-state") return component == kRecurrent || stage != Stage::restore ? Form::lossy : Form::exact;
     if (form == "masked" || form == "none") return Form::absent;
     if (form == "rows" && component == kDraftRing) return Form::rebuilt;
     if (form == "recompute") return Form::rebuilt;

@@ -513,7 +513,7 @@ TEST_P(Invariant, EveryCutRetainsWhatItEmits) {
                 SCOPED_TRACE(testing::Message()
                              << "accepted " << accepted << ", stop " << stop_at << ", room " << room);
                 auto e = engine();
-                e->begin_request(0, {room + 1, {stop}});  // the anchor of the prefill is the first token
+                e->begin_request(0, {{room + 1, {stop}}});  // the anchor of the prefill is the first token
                 ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
                 auto results = e->cycle(lanes, drafter, 8);
                 ASSERT_TRUE(results.ok());
