@@ -110,9 +110,10 @@ TEST(PrefixStore, EvictsTheLeastRecentlyUsedAndNothingThatIsLent) {
 }
 
 TEST(PrefixStore, StaysWithinItsBudgetAndCountsRealBytes) {
-    const std::size_t each = resident_bytes(*prefix(0, 64));
+    const auto one = prefix(0, 64);
+    const std::size_t each = resident_bytes(*one);
     std::size_t payload = 0;
-    for (const auto& part : prefix(0, 64)->components) payload += part.bytes.size();
+    for (const auto& part : one->components) payload += part.bytes.size();
     EXPECT_GE(each, payload + 64 * sizeof(TokenId));
     EXPECT_LT(each, payload + 4096);
     PrefixStore store(20 * each);
