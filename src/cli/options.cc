@@ -144,8 +144,9 @@ constexpr Option kOptions[] = {
      .brief = "rule that sets the rows of a verification",
      .details =
          "full verifies every drafted row. A seed file ('draftprobe budget calibrate' makes one) sets them by the "
-         "draft's confidence, always in the same way. adaptive learns while it runs, from measured times, so such "
-         "captures are comparable only where that is the declared treatment. Sampled requests verify every row.",
+         "draft's confidence, always in the same way. adaptive learns while it runs, from measured times: such captures "
+         "are NOT_COMPARABLE unless --treat timing_confounded of probe or compare declares it. Sampled requests verify "
+         "every row.",
      .commands = kEngines},
     {.name = "temperature",
      .kind = OptionKind::decimal,
@@ -319,8 +320,9 @@ constexpr Option kOptions[] = {
      .brief = "vary one number over a range, and say the rule that tells where the arms differ",
      .details =
          "boundary: the prefix length, in whole pages. suffix: prompt tokens behind the prefix. window-fill: tokens "
-         "in all, the last ones of the prompt, with the prefix up to the last page. verify-width: most rows of a "
-         "verification. At most 1024 values; STEP is 1, for boundary 32.",
+         "in all, the last ones of the prompt, with the prefix up to the last page: 33 to W - 1, W being the draft's "
+         "window, so that the draft sees all of the restore. verify-width: most rows of a verification. At most 1024 "
+         "values; STEP is 1, for boundary 32. Every value costs both arms again.",
      .commands = kProbe},
     {.name = "plan",
      .kind = OptionKind::text,
@@ -361,6 +363,12 @@ constexpr Option kOptions[] = {
                 "draft: draft.* settings, window, block and candidates.",
      .commands = kCompare,
      .repeatable_in = kCompare},
+    {.name = "treat",
+     .kind = OptionKind::choice,
+     .value = "timing_confounded",
+     .brief = "compare although the widths follow measured times, as with --budget adaptive",
+     .details = "Everything else that compare can declare is the same in both arms of a probe.",
+     .commands = kProbe},
     {.name = "bisect",
      .kind = OptionKind::optional_choice,
      .value = "drift-ok|drift-bad",

@@ -60,7 +60,7 @@ Result<int> run_plan_probe(const Arguments& arguments, Console& console) {
     output.text = study::plan_text(result);
     const study::JudgedRun& shown = result.judged[result.representative];
     ProbeOutput all;
-    all.comparison = all.canonical = shown.comparison;
+    all.comparison = shown.comparison;
     all.control = "controls/" + shown.request;
     all.treated = "runs/" + shown.name;
     all.study = std::move(output);

@@ -36,7 +36,7 @@ Result<AtomicDirectory> create_probe_output(const Arguments& arguments) {
 
 Result<int> finish_probe_output(const Arguments& arguments, Console& console, AtomicDirectory directory,
                                 const ProbeOutput& output) {
-    DP_RETURN_IF_ERROR(write_file(directory.file(kReportName), report_json(output.canonical)));
+    DP_RETURN_IF_ERROR(write_file(directory.file(kReportName), report_json(output.comparison)));
     if (output.study) DP_RETURN_IF_ERROR(write_file(directory.file(output.study->file), output.study->file_text));
     const fs::path out = out_of(arguments);
     if (arguments.given("report")) {

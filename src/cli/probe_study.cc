@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compare/compare.h"
 #include "study/factors.h"
 #include "study/minimise.h"
 
@@ -123,18 +124,18 @@ Result<StudyOutput> minimise_study(const Arguments& arguments, const probe::Asse
 }  // namespace
 
 Result<std::optional<StudyOutput>> run_pair_study(const Arguments& arguments, const probe::Assembly& assembly,
-                                                  const study::Case& item, const Comparison& comparison,
-                                                  const AtomicDirectory& directory, Console& console) {
+                                                  const study::Case& item, const AtomicDirectory& directory,
+                                                  Console& console) {
+    if (!arguments.given("factors") && !arguments.given("minimize")) return std::optional<StudyOutput>();
+    // Of the pair alone: further controls judge the report, and not the finding that a study is about.
+    DP_ASSIGN_OR_RETURN(const Comparison comparison,
+                        compare_captures(directory.file("control"), directory.file("treated"), {item.treat}));
     if (arguments.given("factors")) {
         DP_ASSIGN_OR_RETURN(StudyOutput output, factor_study(assembly, item, comparison, directory, console));
         return std::optional<StudyOutput>(std::move(output));
     }
-    if (arguments.given("minimize")) {
-        DP_ASSIGN_OR_RETURN(StudyOutput output,
-                            minimise_study(arguments, assembly, item, comparison, directory, console));
-        return std::optional<StudyOutput>(std::move(output));
-    }
-    return std::optional<StudyOutput>();
+    DP_ASSIGN_OR_RETURN(StudyOutput output, minimise_study(arguments, assembly, item, comparison, directory, console));
+    return std::optional<StudyOutput>(std::move(output));
 }
 
 std::string probe_command_line(const Arguments& arguments, const std::string& prompt, const study::Case& item) {

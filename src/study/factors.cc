@@ -76,11 +76,6 @@ Result<std::vector<Factor>> factors_of(const probe::ProbeSettings& settings) {
     if (settings.engine.kv_format != state::KvFormat::bf16) {
         factors.push_back({"kv-format", "bf16", std::string(state::kv_format_name(settings.engine.kv_format)), {}});
     }
-    if (!factors.empty() && t.tier == state::Tier::process) {
-        return unsupported(
-            "--factors with --tier process and another KV format than bf16: the second process knows only the asked "
-            "format, expected --tier memory or disk, or --kv bf16");
-    }
     const std::size_t snapshot = factors.size();
     factors.push_back({"snapshot", "none", "taken and restored", {}});
     if (t.move) factors.push_back({"move", "same lane", "another lane, left dirty", snapshot});
