@@ -144,7 +144,8 @@ constexpr Option kOptions[] = {
      .brief = "rule that sets the rows of a verification",
      .details =
          "full verifies every drafted row. A seed file ('draftprobe budget calibrate' makes one) sets them by the "
-         "draft's confidence, always in the same way. adaptive learns while it runs, from measured times: such captures "
+         "draft's confidence, always in the same way. adaptive learns while it runs, from measured times: such "
+         "captures "
          "are NOT_COMPARABLE unless --treat timing_confounded of probe or compare declares it. Sampled requests verify "
          "every row.",
      .commands = kEngines},

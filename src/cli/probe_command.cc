@@ -42,7 +42,8 @@ Result<Comparison> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, con
     ReportSources sources;
     sources.options.treat = item.treat;
     DP_RETURN_IF_ERROR(run_one(plan, Arm::fresh, directory.file(sources.control), console));
-    if (item.lockstep) DP_RETURN_IF_ERROR(study::follow_control(directory.file(sources.control), plan.request, plan.settings));
+    if (item.lockstep)
+        DP_RETURN_IF_ERROR(study::follow_control(directory.file(sources.control), plan.request, plan.settings));
     DP_RETURN_IF_ERROR(run_one(plan, Arm::restored, directory.file(sources.treated), console));
     for (const Arm arm : controls) {
         const std::string name(arm_name(arm));
@@ -71,11 +72,9 @@ Result<int> run_probe(const Arguments& arguments, Console& console) {
         plan.request = item.request;
         plan.settings = item.settings;
     }
-    DP_ASSIGN_OR_RETURN(output.comparison,
-                        run_arms(plan, further_controls(arguments), item, directory, console));
+    DP_ASSIGN_OR_RETURN(output.comparison, run_arms(plan, further_controls(arguments), item, directory, console));
     if (!output.study) {
-        DP_ASSIGN_OR_RETURN(output.study,
-                            run_pair_study(arguments, plan.assembly, item, directory, console));
+        DP_ASSIGN_OR_RETURN(output.study, run_pair_study(arguments, plan.assembly, item, directory, console));
     }
     return finish_probe_output(arguments, console, std::move(directory), output);
 }

@@ -42,8 +42,10 @@ Result<int> finish_probe_output(const Arguments& arguments, Console& console, At
     if (arguments.given("report")) {
         const fs::path page = arguments.text("report");
         const bool inside = report_inside(arguments, out);
+        std::vector<PageSection> sections;
+        if (output.study) sections.push_back(output.study->page);
         DP_RETURN_IF_ERROR(
-            write_report_page(inside ? directory.file(page.filename().string()) : page, output.comparison));
+            write_report_page(inside ? directory.file(page.filename().string()) : page, output.comparison, sections));
     }
     DP_RETURN_IF_ERROR(directory.commit());
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/study_page.h"
 #include "compare/compare.h"
 #include "study/factors.h"
 #include "study/minimise.h"
@@ -74,6 +75,7 @@ Result<StudyOutput> run_sweep_study(const Arguments& arguments, const probe::Ass
     StudyOutput output;
     output.key = "sweep";
     output.json = study::sweep_json(sweep);
+    output.page = sweep_section(sweep);
     output.file = "sweep.json";
     output.file_text = output.json + "\n";
     output.text =
@@ -97,6 +99,7 @@ Result<StudyOutput> factor_study(const probe::Assembly& assembly, const study::C
     output.file = "factors.json";
     output.file_text = output.json + "\n";
     output.text = study::factors_text(factors);
+    output.page = factors_section(factors);
     return output;
 }
 
@@ -117,6 +120,7 @@ Result<StudyOutput> minimise_study(const Arguments& arguments, const probe::Asse
     quoted_command.value(command);
     output.json = study::minimised_json(minimised);
     output.json.insert(output.json.size() - 1, ",\"command\":" + quoted_command.take());
+    output.page = minimised_section(minimised, command);
     output.text = study::minimised_text(minimised) + fmt::format("  repeat  {}\n", command);
     return output;
 }

@@ -8,6 +8,7 @@
 #include "cli/arguments.h"
 #include "cli/arms.h"
 #include "cli/console.h"
+#include "report/page_section.h"
 #include "study/sweep.h"
 
 namespace draftprobe::cli {
@@ -19,6 +20,7 @@ struct StudyOutput {
     std::string file;  // name in --out
     std::string file_text;
     std::string text;
+    PageSection page;  // of --report
 };
 
 // Options that make no sense together. Errors: invalid_argument naming both.

@@ -76,8 +76,8 @@ Result<ControlTokens> read_suspended_tokens(const fs::path& directory) {
 // What the command line of the second process may say otherwise.
 Status adopt_settings(const fs::path& directory, const CaptureHeader& header, ProbeSettings& settings) {
     DP_ASSIGN_OR_RETURN(const std::string format, setting_of(header, "kv_format"));
-    settings.engine.kv_format = format == state::kv_format_name(state::KvFormat::int8) ? state::KvFormat::int8
-                                                                                      : state::KvFormat::bf16;
+    settings.engine.kv_format =
+        format == state::kv_format_name(state::KvFormat::int8) ? state::KvFormat::int8 : state::KvFormat::bf16;
     DP_ASSIGN_OR_RETURN(const std::string width, setting_of(header, "verify_width"));
     settings.verify_rows = 0;
     if (width != "all") {

@@ -59,8 +59,8 @@ void let_controls_judge(Comparison& comparison) {
 }  // namespace
 
 Result<Comparison> compare_with_controls(const fs::path& directory, const ReportSources& sources) {
-    DP_ASSIGN_OR_RETURN(Comparison comparison, compare_captures(directory / sources.control,
-                                                                directory / sources.treated, sources.options));
+    DP_ASSIGN_OR_RETURN(Comparison comparison,
+                        compare_captures(directory / sources.control, directory / sources.treated, sources.options));
     for (const ControlCapture& control : sources.controls) {
         DP_ASSIGN_OR_RETURN(const Comparison judged, compare_captures(directory / sources.control,
                                                                       directory / control.capture, sources.options));

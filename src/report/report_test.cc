@@ -226,8 +226,9 @@ TEST(Report, FurtherControlsAreInEveryView) {
     Comparison c = shifted();
     const std::string without = report_json(c);
     EXPECT_THAT(without, Not(HasSubstr("\"controls\"")));
-    c.controls = {{"natural", "natural", Verdict::drift, "values differ & <no> decision flipped", 24, std::string(64, 'd')},
-                  {"repeat", "repeat", Verdict::same, "24 matched", 24, std::string(64, 'e')}};
+    c.controls = {
+        {"natural", "natural", Verdict::drift, "values differ & <no> decision flipped", 24, std::string(64, 'd')},
+        {"repeat", "repeat", Verdict::same, "24 matched", 24, std::string(64, 'e')}};
     Result<Json> json = parse_json(report_json(c), "report");
     ASSERT_TRUE(json.ok());
     ASSERT_EQ((*json)["controls"].size(), 2u);
@@ -284,8 +285,7 @@ TEST_F(RecomputeTest, APlanSaysWhichRunItsReportIsOf) {
     std::filesystem::create_directories(directory_ / "runs");
     write("controls/A", fixture::make_arm(Arm::fresh));
     write("runs/03-A", fixture::make_arm(Arm::restored));
-    const std::string report =
-        report_json(*compare_captures(directory_ / "controls/A", directory_ / "runs/03-A", {}));
+    const std::string report = report_json(*compare_captures(directory_ / "controls/A", directory_ / "runs/03-A", {}));
     spill("report.json", report);
     EXPECT_EQ(again().status().code(), StatusCode::not_found);
     spill("plan.json", R"({"representative": "03-A", "judged": [{"run": "01-A"},
@@ -294,7 +294,8 @@ TEST_F(RecomputeTest, APlanSaysWhichRunItsReportIsOf) {
     EXPECT_EQ(report_json(*again()), report);
     for (const char* name : {"../runs/03-A", "/runs/03-A", "runs/../../x", ""}) {
         spill("plan.json", std::string(R"({"representative": "03-A", "judged": [{"run": "03-A", "control": "controls/A",
-            "capture": ")") + name + R"("}]})");
+            "capture": ")") + name +
+                               R"("}]})");
         EXPECT_EQ(again().status().code(), StatusCode::corrupt) << name;
     }
     spill("plan.json", R"({"representative": "04-A", "judged": []})");
@@ -394,6 +395,42 @@ TEST(ReportHtml, SaysWhatWasComparedAndWhereItStops) {
     c.pairs.unmatched_control = 3;
     EXPECT_THAT(report_html(c),
                 HasSubstr("last near cycle 5; 3 of the control and 0 of the treated arm have no partner"));
+}
+
+TEST(ReportHtml, SectionsOfStudiesAreLaidOutAndEscaped) {
+    PageSection section;
+    section.title = "Sweep of <x>";
+    section.lead = {"a & b"};
+    section.strip.variable = "suffix";
+    section.strip.points = {{8, Verdict::same, 0, 4}, {9, Verdict::changed, 3, 4}, {10, Verdict::insufficient, 0, 0}};
+    section.tables = {
+        {"Values <all>", {{"suffix", true}, {"Verdict"}}, {{"8", "SAME"}, {"9", "CHANGED"}, {"10", "<b>"}}},
+        {"Nothing", {{"empty"}}, {}}};
+    section.command = "probe --prompt 'a b' <x>";
+    const std::string html = report_html(shifted(), {section, PageSection{"Second", {}, {}, {}, ""}});
+    EXPECT_EQ(html_problem(html), "");
+    for (const char* part :
+         {"<h2>Sweep of &lt;x&gt;</h2>", "<p>a &amp; b</p>", "<caption>Values &lt;all&gt;</caption>",
+          "<th class=\"n\">suffix</th><th>Verdict</th>", "<td class=\"n\">9</td><td class=\"changed\">CHANGED</td>",
+          "<td>&lt;b&gt;</td>", "<pre>probe --prompt &#39;a b&#39; &lt;x&gt;</pre>", "<h2>Second</h2>",
+          "<title>suffix 9: CHANGED, 3 of 4 matched lane-cycles differ</title>", "class=\"v-same\"",
+          "class=\"v-changed\"", "class=\"v-other\""}) {
+        EXPECT_THAT(html, HasSubstr(part));
+    }
+    EXPECT_THAT(html, Not(HasSubstr("Nothing</caption>"))) << "a table without rows is left out";
+    EXPECT_LT(html.find("First difference"), html.find("Sweep of"));
+    EXPECT_EQ(report_html(shifted(), {}), report_html(shifted()));
+}
+
+TEST(ReportHtml, StripsSurviveManyAndDegenerateValues) {
+    PageStrip strip{"boundary", {}};
+    EXPECT_EQ(strip_figure(strip), "");
+    strip.points = {{32, Verdict::corrupt, 0, 0}};
+    EXPECT_THAT(strip_figure(strip), HasSubstr("</svg>"));
+    for (int i = 0; i < 1024; ++i) strip.points.push_back({64 + i, Verdict::same, i, 1024});
+    const std::string figure = strip_figure(strip);
+    EXPECT_THAT(figure, Not(HasSubstr("nan")));
+    EXPECT_THAT(figure, HasSubstr("1023 differ"));
 }
 
 TEST(ReportHtml, CheckerSeesBrokenPages) {

@@ -251,9 +251,13 @@ std::string number(const std::optional<double>& value) {
     return value ? fmt::format("{:+.3g}", *value) : std::string("unknown");
 }
 
+}  // namespace
+
 bool is_zero(const FactorEffect& e) {
     return e.differs == 0 && e.differing_pairs == 0 && e.retained == 0 && (!e.drift || *e.drift == 0);
 }
+
+bool is_interaction(const FactorEffect& effect) { return std::popcount(effect.last) > 1; }
 
 std::string effect_label(const FactorStudy& study, const FactorEffect& effect) {
     std::vector<std::string> names;
@@ -266,30 +270,28 @@ std::string effect_label(const FactorStudy& study, const FactorEffect& effect) {
     return label;
 }
 
-std::string attribution_text(const FactorStudy& study) {
-    std::string out;
+std::vector<std::string> attribution(const FactorStudy& study) {
+    std::vector<std::string> out;
     for (const FactorSet source : study.sources) {
         const FactorSet last = last_factors(study.factors, source);
         const std::string label = cell_label(study.factors, last);
         if (std::popcount(last) == 1) {
-            out += fmt::format("  {} alone makes it differ.\n", label);
+            out.push_back(fmt::format("{} alone makes it differ.", label));
         } else {
-            out += fmt::format("  {} differ only together: an interaction.\n", label);
+            out.push_back(fmt::format("{} differ only together: an interaction.", label));
         }
     }
     for (const FactorSet cell : study.masked) {
-        out += fmt::format("  {} is SAME although a part of it differs: one factor hides another.\n",
-                           cell_label(study.factors, cell));
+        out.push_back(fmt::format("{} is SAME although a part of it differs: one factor hides another.",
+                                  cell_label(study.factors, cell)));
     }
     const bool untested = std::any_of(study.cells.begin(), study.cells.end(), [](const FactorCell& cell) {
         return outcome_of(cell.summary.verdict) == Outcome::untested;
     });
-    if (untested) out += "  Some combinations were not tested; what they would say is not known.\n";
-    if (out.empty()) out = "  No combination differs: there is nothing to attribute.\n";
+    if (untested) out.emplace_back("Some combinations were not tested; what they would say is not known.");
+    if (out.empty()) out.emplace_back("No combination differs: there is nothing to attribute.");
     return out;
 }
-
-}  // namespace
 
 std::string factors_text(const FactorStudy& study) {
     std::string out = fmt::format("\nFactors: {} combinations of {}, {} arms run\n", study.cells.size(),
@@ -314,19 +316,21 @@ std::string factors_text(const FactorStudy& study) {
         out += fmt::format("\nKV format itself, fresh against fresh, declared: {}: {}\n",
                            verdict_name(study.kv_format->verdict), study.kv_format->why);
     }
-    out += "\nEffects and interactions\n";
+    out += "\nMain effects and interactions\n";
     std::size_t zero = 0;
     for (const FactorEffect& effect : study.effects) {
         if (is_zero(effect)) {
             ++zero;
             continue;
         }
-        out += fmt::format("  {}: differs {}, pairs {}, retained {}, drift {}\n", effect_label(study, effect),
+        out += fmt::format("  {} {}: differs {}, pairs {}, retained {}, drift {}\n",
+                           is_interaction(effect) ? "interaction" : "effect of  ", effect_label(study, effect),
                            number(effect.differs), number(effect.differing_pairs), number(effect.retained),
                            number(effect.drift));
     }
     if (zero > 0) out += fmt::format("  {} effects are zero.\n", zero);
-    out += "\nAttribution (to every smallest combination that differs)\n" + attribution_text(study);
+    out += "\nAttribution (to every smallest combination that differs)\n";
+    for (const std::string& sentence : attribution(study)) out += fmt::format("  {}\n", sentence);
     return out;
 }
 

@@ -76,6 +76,14 @@ void analyse(FactorStudy& study);
 // "snapshot + move", "none".
 std::string cell_label(const std::vector<Factor>& factors, FactorSet cell);
 
+// "move (with snapshot)"; "tier x ring-rebuild (with snapshot)" for an interaction.
+std::string effect_label(const FactorStudy& study, const FactorEffect& effect);
+bool is_interaction(const FactorEffect& effect);
+// Whether every contrast that is known is 0, and none but the drift is unknown.
+bool is_zero(const FactorEffect& effect);
+// What the differences are attributed to, a sentence each; at least one.
+std::vector<std::string> attribution(const FactorStudy& study);
+
 // Runs every cell. `control` is a capture of the case's fresh control and `whole` its comparison with the asked
 // treatment, which is not run again. Captures go to `directory`, one per cell.
 Result<FactorStudy> run_factors(const probe::Assembly& assembly, const Case& item, const std::filesystem::path& control,

@@ -473,8 +473,8 @@ std::string plan_text(const PlanResult& result) {
     out += fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}\n", "run", "lane", "arm", "verdict", "first", "changed");
     for (const JudgedRun& run : result.judged) {
         const CaseSummary summary = summarise(run.comparison);
-        std::string line = fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}", run.name, run.lane,
-                                       arm_name(run.arm), verdict_name(summary.verdict), first_place(summary), changed_list(summary));
+        std::string line = fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}", run.name, run.lane, arm_name(run.arm),
+                                       verdict_name(summary.verdict), first_place(summary), changed_list(summary));
         line.erase(line.find_last_not_of(' ') + 1);
         out += line + "\n";
     }

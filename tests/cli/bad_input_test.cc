@@ -306,7 +306,8 @@ TEST_F(BadInput, schedule_sensitive_belongs_to_probe_and_capture) {
     for (const std::string& command : {"generate " + pair() + "--prompt-ids ids.json ",
                                        "bench probe " + pair() + "--prompt-ids ids.json --prefix-tokens 96 ",
                                        "bench snapshot --size-mib 1 --repeats 1 " + pair()}) {
-        expect_refused(command + "--numerics schedule-sensitive", {"--numerics schedule-sensitive", "use f32 or i8dot"});
+        expect_refused(command + "--numerics schedule-sensitive",
+                       {"--numerics schedule-sensitive", "use f32 or i8dot"});
     }
 }
 

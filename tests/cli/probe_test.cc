@@ -139,9 +139,9 @@ TEST_F(ProbeProgram, lists_faults_without_models) {
         const Json json = parsed(run(std::string(command) + " --list-faults --json").out);
         ASSERT_GE(json["faults"].size(), 10u);
         for (const Json& fault : json["faults"]) {
-            EXPECT_THAT(result.out, HasSubstr(fault["name"].get<std::string>() + "=" +
-                                              fault["argument"].get<std::string>() + "\n    " +
-                                              fault["text"].get<std::string>() + "\n"));
+            EXPECT_THAT(result.out,
+                        HasSubstr(fault["name"].get<std::string>() + "=" + fault["argument"].get<std::string>() +
+                                  "\n    " + fault["text"].get<std::string>() + "\n"));
         }
     }
 }

@@ -122,8 +122,7 @@ TEST_F(StudyProgram, an_adaptive_probe_says_what_is_the_matter_and_can_be_declar
     EXPECT_THAT(refused.out, HasSubstr("budget learned online, so measured times decided"));
     EXPECT_THAT(refused.out, HasSubstr("--treat timing_confounded"));
     EXPECT_THAT(refused.out, Not(HasSubstr("control yes, treated yes")));
-    const ProgramRun declared =
-        run(request() + "--budget adaptive --treat timing_confounded --json --out o --force");
+    const ProgramRun declared = run(request() + "--budget adaptive --treat timing_confounded --json --out o --force");
     const Json report = parsed(declared.out);
     EXPECT_NE(report["verdict"], "NOT_COMPARABLE") << declared.out;
     EXPECT_EQ(report["declared"], Json::array({"capture.timing_confounded"}));
@@ -166,6 +165,48 @@ TEST_F(StudyProgram, a_plan_judges_every_request) {
     EXPECT_THAT(text.out, Not(HasSubstr("computed  ")));
 }
 
+// Every study is on the page: self-contained, and without an id of the prompt.
+TEST_F(StudyProgram, pages_show_the_study) {
+    const auto page = [&](const std::string& words, const std::vector<std::string>& parts) {
+        const ProgramRun result = run(words + " --out o --force --report page.html");
+        EXPECT_EQ(result.exit, 1) << words << result.err;
+        const std::string html = slurp(path("page.html"));
+        for (const std::string& part : parts) EXPECT_THAT(html, HasSubstr(part)) << words;
+        for (const char* absent : {"http", "<script", "src="}) EXPECT_THAT(html, Not(HasSubstr(absent))) << words;
+        // The prompt starts with these ids; the page holds no list of them.
+        const std::string ids = slurp(path("ids.json"));
+        EXPECT_THAT(html, Not(HasSubstr(ids.substr(1, 12)))) << words;
+    };
+    page(request() + "--inject stale-occupant=draft_context --factors",
+         {"<h2>Factors</h2>", "move + stale-occupant=draft_context differ only together: an interaction.",
+          "<caption>Main effects and interactions</caption>", "<td>main effect</td><td>snapshot</td>",
+          "<td>interaction</td><td>move x stale-occupant=draft_context (with snapshot)</td>",
+          "<td>snapshot + move</td><td class=\"same\">SAME</td>",
+          "<td>snapshot + move + stale-occupant=draft_context</td><td class=\"changed\">CHANGED</td>"});
+    page(request() + kFault + "--sweep suffix=40..54:7",
+         {"<h2>Sweep of suffix</h2>", "<td>verdict</td><td>differs everywhere</td>",
+          "The report above is that of suffix = 40", "<title>suffix 47: CHANGED", "<td class=\"n\">54</td>"});
+    page(request() + kFault + "--minimize",
+         {"<h2>Minimised case</h2>", "<td>as asked</td><td class=\"n\">150</td><td class=\"n\">96</td>",
+          "and the same shift of context rows", "<pre>draftprobe probe", "--prompt-ids o/minimized.json",
+          "--inject context-shift=8"});
+    spill(path("plan.json"), R"({"format": "draftprobe-plan", "version": 1, "lanes": 2,
+        "requests": [{"name": "A", "prompt": {"ids_file": "ids.json"}, "prefix_tokens": 96, "cycles": 3}],
+        "steps": [{"do": "start", "request": "A", "lane": 0}, {"do": "materialise", "lane": 0},
+                  {"do": "save", "lane": 0, "snapshot": "a"}, {"do": "run", "lanes": [0]},
+                  {"do": "restore", "request": "A", "lane": 0, "snapshot": "a"}, {"do": "run", "lanes": [0]},
+                  {"do": "spoil", "snapshot": "a"},
+                  {"do": "restore", "request": "A", "lane": 1, "snapshot": "a", "refused": true},
+                  {"do": "start", "request": "A", "lane": 1}, {"do": "materialise", "lane": 1},
+                  {"do": "save", "lane": 1, "snapshot": "b"},
+                  {"do": "restore", "request": "A", "lane": 0, "snapshot": "b", "inject": ["context-shift=8"]},
+                  {"do": "run", "lanes": [0]}]})");
+    page("probe " + pair() + "--plan plan.json",
+         {"<h2>Plan</h2>", "<td>01-A</td><td>A</td><td class=\"n\">0</td><td>repeat</td><td class=\"same\">SAME</td>",
+          "<td>restored</td><td class=\"changed\">CHANGED</td><td>restore/draft_context</td>",
+          "blind spot: lane 0 held", "steps[7]", "left before their end"});
+}
+
 TEST_F(StudyProgram, refuses_what_makes_no_sense_before_anything_runs) {
     spill(path("plan.json"), "{}");
     const std::pair<const char*, std::vector<std::string>> cases[] = {
@@ -190,7 +231,8 @@ TEST_F(StudyProgram, refuses_what_makes_no_sense_before_anything_runs) {
     EXPECT_THAT(names(), ElementsAre("ids.json", "plan.json"));
 }
 
-// A repository of one file of probe options and one build script; every commit is judged by the exit status of --bisect.
+// A repository of one file of probe options and one build script; every commit is judged by the exit status of
+// --bisect.
 class BisectProgram : public StudyProgram {
 protected:
     struct Commit {
@@ -205,21 +247,21 @@ protected:
         std::string make = git + "rm -rf repo && git init -q repo && cd repo";
         for (std::size_t i = 0; i < commits.size(); ++i) {
             make += " && printf '%s' '" + commits[i].options + "' >options && echo '" + commits[i].build +
-                    "' >build && echo " + std::to_string(i + 1) + " >number && git add -A && git commit -q -m 'commit " +
-                    std::to_string(i + 1) + "'";
+                    "' >build && echo " + std::to_string(i + 1) +
+                    " >number && git add -A && git commit -q -m 'commit " + std::to_string(i + 1) + "'";
         }
         const ProgramRun made = shell(make);
         EXPECT_EQ(made.exit, 0) << made.err;
-        spill(path("judge.sh"), "sh ./build || exit 125\n'" DRAFTPROBE_BINARY
-                                "' probe --target \"$T\" --draft \"$D\" --threads 2 --prompt-ids ../ids.json --cycles 2 "
-                                "--level 2 --force --out ../o " +
-                                    bisect +
-                                    " $(grep -q prefix-tokens options || echo --prefix-tokens 96) $(cat options)\n");
-        const ProgramRun result =
-            shell(git + "export T='" + golden("target-r2") + "' D='" + golden("draft-w64") +
-                  "'; cd repo && git bisect start HEAD HEAD~" + std::to_string(commits.size() - 1) +
-                  " >/dev/null && git bisect run sh ../judge.sh >../log 2>&1; grep -q 'is the first bad commit' ../log && "
-                  "git show -s --format=%s refs/bisect/bad");
+        spill(path("judge.sh"),
+              "sh ./build || exit 125\n'" DRAFTPROBE_BINARY
+              "' probe --target \"$T\" --draft \"$D\" --threads 2 --prompt-ids ../ids.json --cycles 2 "
+              "--level 2 --force --out ../o " +
+                  bisect + " $(grep -q prefix-tokens options || echo --prefix-tokens 96) $(cat options)\n");
+        const ProgramRun result = shell(
+            git + "export T='" + golden("target-r2") + "' D='" + golden("draft-w64") +
+            "'; cd repo && git bisect start HEAD HEAD~" + std::to_string(commits.size() - 1) +
+            " >/dev/null && git bisect run sh ../judge.sh >../log 2>&1; grep -q 'is the first bad commit' ../log && "
+            "git show -s --format=%s refs/bisect/bad");
         return result.out.substr(0, result.out.find('\n'));
     }
     std::string log() const { return slurp(path("log")); }
