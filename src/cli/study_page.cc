@@ -62,8 +62,7 @@ PageSection factors_section(const study::FactorStudy& study) {
     }
     PageTable factors{"Factors", {{"Factor"}, {"Without it"}, {"With it"}, {"Needs"}}, {}};
     for (const study::Factor& factor : study.factors) {
-        factors.rows.push_back(
-            {factor.name, factor.off, factor.on, factor.needs ? study.factors[*factor.needs].label() : "-"});
+        factors.rows.push_back({factor.name, factor.off, factor.on, cell_label(study.factors, factor.needs)});
     }
     PageTable cells{"Combinations", {{"Combination"}}, {}};
     add_summary_columns(cells.columns);

@@ -21,7 +21,7 @@ FactorSet bit(std::size_t index) { return FactorSet{1} << index; }
 
 bool closed(const std::vector<Factor>& factors, FactorSet set) {
     for (std::size_t i = 0; i < factors.size(); ++i) {
-        if ((set & bit(i)) != 0 && factors[i].needs && (set & bit(*factors[i].needs)) == 0) return false;
+        if ((set & bit(i)) != 0 && (factors[i].needs & ~set) != 0) return false;
     }
     return true;
 }
@@ -29,7 +29,7 @@ bool closed(const std::vector<Factor>& factors, FactorSet set) {
 FactorSet last_factors(const std::vector<Factor>& factors, FactorSet set) {
     FactorSet last = set;
     for (std::size_t i = 0; i < factors.size(); ++i) {
-        if ((set & bit(i)) != 0 && factors[i].needs) last &= ~bit(*factors[i].needs);
+        if ((set & bit(i)) != 0) last &= ~factors[i].needs;
     }
     return last;
 }
@@ -74,18 +74,19 @@ Result<std::vector<Factor>> factors_of(const probe::ProbeSettings& settings) {
     const probe::RestoreTreatment& t = settings.treatment;
     std::vector<Factor> factors;
     if (settings.engine.kv_format != state::KvFormat::bf16) {
-        factors.push_back({"kv-format", "bf16", std::string(state::kv_format_name(settings.engine.kv_format)), {}});
+        factors.push_back({"kv-format", "bf16", std::string(state::kv_format_name(settings.engine.kv_format)), 0});
     }
-    const std::size_t snapshot = factors.size();
-    factors.push_back({"snapshot", "none", "taken and restored", {}});
+    const FactorSet format = bit(factors.size()) - 1;  // the KV format where it is a factor, else none
+    const FactorSet snapshot = bit(factors.size());
+    factors.push_back({"snapshot", "none", "taken and restored", 0});
     if (t.move) factors.push_back({"move", "same lane", "another lane, left dirty", snapshot});
     if (t.tier != state::Tier::memory)
         factors.push_back({"tier", "memory", std::string(state::tier_name(t.tier)), snapshot});
     if (t.target != state::TargetRestore::exact)
         factors.push_back({"target-form", "exact", std::string(state::target_restore_name(t.target)), snapshot});
-    std::size_t form_needs = snapshot;
+    FactorSet form_needs = snapshot;
     if (t.draft == DraftRestore::rows || t.draft == DraftRestore::rows_q4) {
-        form_needs = factors.size();
+        form_needs = bit(factors.size());
         factors.push_back({"ring-rebuild", "copied", "rebuilt from the rows", snapshot});
     }
     if (t.draft != DraftRestore::exact && t.draft != DraftRestore::rows) {
@@ -105,7 +106,8 @@ Result<std::vector<Factor>> factors_of(const probe::ProbeSettings& settings) {
             return invalid_argument(
                 fmt::format("--factors: found --inject {} twice, expected every fault once", fault.spelling));
         }
-        factors.push_back({"fault", "none", fault.spelling, snapshot});
+        const bool needs_format = fault.kind == instrument::FaultKind::double_quantisation;
+        factors.push_back({"fault", "none", fault.spelling, snapshot | (needs_format ? format : 0)});
     }
     // More than enough for any treatment of that many factors to exceed the cells.
     constexpr std::size_t kMostFactors = 12;
@@ -192,7 +194,8 @@ std::string cell_label(const std::vector<Factor>& factors, FactorSet cell) {
 
 Result<FactorStudy> run_factors(const probe::Assembly& assembly, const Case& item, const fs::path& control,
                                 const Comparison& whole, const fs::path& directory,
-                                const std::function<void(std::size_t, std::size_t)>& progress) {
+                                const std::function<void(std::size_t, std::size_t)>& progress,
+                                const RunCell& run_cell) {
     FactorStudy study;
     DP_ASSIGN_OR_RETURN(study.factors, factors_of(item.settings));
     const std::vector<FactorSet> cells = factor_cells(study.factors);
@@ -230,8 +233,8 @@ Result<FactorStudy> run_factors(const probe::Assembly& assembly, const Case& ite
             one.settings = settings_of(item.settings, study.factors, cells[i]);
             const bool own_format = kv && (cells[i] & bit(0)) != 0;
             DP_ASSIGN_OR_RETURN(const Comparison judged,
-                                run_treated(assembly, one, own_format || !kv ? control : plain_control,
-                                            directory / file_label(study.factors, cells[i])));
+                                run_cell(assembly, one, own_format || !kv ? control : plain_control,
+                                         directory / file_label(study.factors, cells[i])));
             cell.summary = summarise(judged);
             ++study.arms;
         }
@@ -364,12 +367,7 @@ std::string factors_json(const FactorStudy& study) {
     json.key("factors").begin_array();
     for (const Factor& factor : study.factors) {
         json.begin_object().member("name", factor.name).member("off", factor.off).member("on", factor.on);
-        json.key("needs");
-        if (factor.needs) {
-            json.value(study.factors[*factor.needs].label());
-        } else {
-            json.null();
-        }
+        write_labels(json, "needs", study, factor.needs);
         json.end_object();
     }
     json.end_array().key("cells").begin_array();
