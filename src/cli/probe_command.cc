@@ -91,9 +91,8 @@ const Command kProbeCommand = {
         "snapshot, restores it into a lane that another request left dirty, and goes on there. Both prefill the rest "
         "of the prompt "
         "and decode; each is recorded as a capture, and the captures are compared.\n\n"
-        "On success --out holds control/ and treated/ (captures), one capture for each further control, and "
-        "report.json. Nothing is "
-        "left behind when the probe could not run.\n\n"
+        "On success --out holds control/ and treated/ (captures), a capture for each further control under its name, "
+        "and report.json, which names them. Nothing is left behind when the probe could not run.\n\n"
         "--factors, --minimize and --sweep run more of such pairs, and --plan runs several requests; each adds a "
         "table, "
         "a member of --json and a file of its name to --out. With --sweep and --plan the report is that of the first "
@@ -112,7 +111,8 @@ const Command kProbeCommand = {
         "draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512\n"
         "draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512 --inject context-shift=32 --force\n"
         "draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512 --sweep suffix=1..128 --lockstep\n"
-        "git bisect run draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512 --bisect --force",
+        "git bisect run sh -c 'make || exit 125; draftprobe probe --target T --draft D --prompt main.c --prefix-tokens "
+        "512 --bisect --force'",
     .run = run_probe,
 };
 
