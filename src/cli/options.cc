@@ -311,9 +311,10 @@ constexpr Option kOptions[] = {
     {.name = "factors",
      .kind = OptionKind::flag,
      .brief = "switch the parts of the treatment one by one and together, and attribute the difference",
-     .details = "Every combination of snapshot, lane move, tier, target form, ring rebuild, draft form, KV format and "
-                "faults in which the treatment differs from a plain restore is run, an arm each: 4 for two factors, at "
-                "most 64. The table says how many were.",
+     .details =
+         "Every combination of snapshot, lane move, tier, target form, ring rebuild, draft form, KV format and "
+         "faults in which the treatment differs from a plain restore is run, an arm each: twice as many with every "
+         "factor, at most 64. The table says how many were.",
      .commands = kProbe},
     {.name = "minimize",
      .kind = OptionKind::flag,
@@ -381,7 +382,8 @@ constexpr Option kOptions[] = {
      .value = "drift-ok|drift-bad",
      .brief = "exit for 'git bisect run': 0 good, 1 bad, 125 whatever decides nothing",
      .details =
-         "DRIFT decides nothing unless drift-ok or drift-bad says so. What could not run decides nothing either.",
+         "DRIFT decides nothing unless drift-ok or drift-bad says so. What could not run decides nothing either. Where "
+         "every commit is built first: git bisect run sh -c 'make || exit 125; draftprobe probe ... --bisect'.",
      .commands = kProbe | kCompare},
     {.name = "out",
      .kind = OptionKind::text,

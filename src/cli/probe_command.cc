@@ -111,8 +111,7 @@ const Command kProbeCommand = {
         "draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512\n"
         "draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512 --inject context-shift=32 --force\n"
         "draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512 --sweep suffix=1..128 --lockstep\n"
-        "git bisect run sh -c 'make || exit 125; draftprobe probe --target T --draft D --prompt main.c --prefix-tokens "
-        "512 --bisect --force'",
+        "git bisect run draftprobe probe --target T --draft D --prompt main.c --prefix-tokens 512 --bisect --force",
     .run = run_probe,
 };
 

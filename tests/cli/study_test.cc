@@ -1,5 +1,7 @@
 // Lockstep, factors, minimising, sweeps and plans on the command line; and 'git bisect run' on a real repository.
 #include "program.h"
+#include "report/recompute.h"
+#include "report/report.h"
 
 namespace draftprobe {
 namespace {
@@ -205,6 +207,29 @@ TEST_F(StudyProgram, pages_show_the_study) {
          {"<h2>Plan</h2>", "<td>01-A</td><td>A</td><td class=\"n\">0</td><td>repeat</td><td class=\"same\">SAME</td>",
           "<td>restored</td><td class=\"changed\">CHANGED</td><td>restore/draft_context</td>",
           "blind spot: lane 0 held", "steps[7]", "left before their end"});
+}
+
+// What an archive will do: every report.json is made again, byte for byte, from what lies beside it.
+TEST_F(StudyProgram, every_report_is_made_again_from_its_captures) {
+    spill(path("plan.json"), R"({"format": "draftprobe-plan", "version": 1, "lanes": 2,
+        "requests": [{"name": "A", "prompt": {"ids_file": "ids.json"}, "prefix_tokens": 96, "cycles": 3}],
+        "steps": [{"do": "start", "request": "A", "lane": 0}, {"do": "materialise", "lane": 0},
+                  {"do": "save", "lane": 0, "snapshot": "a"}, {"do": "run", "lanes": [0]},
+                  {"do": "restore", "request": "A", "lane": 1, "snapshot": "a", "inject": ["context-shift=8"]},
+                  {"do": "run", "lanes": [1]}]})");
+    for (const std::string& words :
+         {request() + "--controls repeat,natural,uninterrupted", request() + kFault + "--lockstep --controls natural",
+          request() + "--budget adaptive --treat timing_confounded", request() + "--sweep suffix=40..54:7",
+          request() + kFault + "--factors --controls repeat", "probe " + pair() + "--plan plan.json"}) {
+        const ProgramRun result = run(words + " --out o --force");
+        ASSERT_LE(result.exit, 1) << words << result.err;
+        const auto sources = report_sources(path("o"));
+        ASSERT_TRUE(sources.ok()) << words << sources.status().message();
+        const auto again = compare_with_controls(path("o"), *sources);
+        ASSERT_TRUE(again.ok()) << words << again.status().message();
+        EXPECT_EQ(report_json(*again), slurp(path("o/report.json"))) << words;
+        EXPECT_EQ(again->controls.size(), sources->controls.size());
+    }
 }
 
 TEST_F(StudyProgram, refuses_what_makes_no_sense_before_anything_runs) {
