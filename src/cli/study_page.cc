@@ -34,11 +34,11 @@ PageTable effects_table(const study::FactorStudy& study) {
     };
     PageTable table{
         "Main effects and interactions",
-        {{"Kind"}, {"Factors"}, {"Differs", true}, {"Lane-cycles", true}, {"Retained", true}, {"Max drift", true}},
+        {{"Effect"}, {"Factors"}, {"Differs", true}, {"Lane-cycles", true}, {"Retained", true}, {"Max drift", true}},
         {}};
     for (const study::FactorEffect& effect : study.effects) {
-        if (is_interaction(effect) && is_zero(effect)) continue;
-        table.rows.push_back({is_interaction(effect) ? "interaction" : "main effect", effect_label(study, effect),
+        if (is_interaction(effect) && (is_zero(effect) || is_unknown(effect))) continue;
+        table.rows.push_back({is_interaction(effect) ? "interaction" : "main", effect_label(study, effect),
                               number(effect.differs), number(effect.differing_pairs), number(effect.retained),
                               effect.drift ? fmt::format("{:+.3g}", *effect.drift) : "unknown"});
     }
@@ -54,7 +54,7 @@ PageSection factors_section(const study::FactorStudy& study) {
     section.lead.push_back(
         fmt::format("{} combinations of {} factors, {} arms run. Every combination is judged against the fresh "
                     "control of its KV format. Effects are of one factor beside those it needs; an interaction is "
-                    "what the parts one by one do not explain. Interactions that are zero are left out.",
+                    "what the parts one by one do not explain. Interactions that are zero or unknown are left out.",
                     study.cells.size(), study.factors.size(), study.arms));
     if (study.kv_format) {
         section.lead.push_back(fmt::format("KV format itself, fresh against fresh, declared: {}: {}",

@@ -273,28 +273,65 @@ std::string effect_label(const FactorStudy& study, const FactorEffect& effect) {
     return label;
 }
 
+namespace {
+
+const CaseSummary& summary_of(const FactorStudy& study, FactorSet set) {
+    return std::find_if(study.cells.begin(), study.cells.end(),
+                        [set](const FactorCell& cell) { return cell.factors == set; })
+        ->summary;
+}
+
+// "CHANGED at restore/draft_context".
+std::string finding_text(const CaseSummary& summary) {
+    const std::string place = first_place(summary);
+    return fmt::format("{}{}{}", verdict_name(summary.verdict), place.empty() ? "" : " at ", place);
+}
+
+// What combinations that decide nothing leave open; "" when there is none.
+std::string untested_text(const FactorStudy& study) {
+    std::size_t restored = 0;
+    std::vector<std::string_view> verdicts;
+    std::size_t untested = 0;
+    for (const FactorCell& cell : study.cells) {
+        restored += restores(study.factors, cell.factors) ? 1 : 0;
+        if (outcome_of(cell.summary.verdict) != Outcome::untested) continue;
+        ++untested;
+        const std::string_view name = verdict_name(cell.summary.verdict);
+        if (std::find(verdicts.begin(), verdicts.end(), name) == verdicts.end()) verdicts.push_back(name);
+    }
+    if (untested == 0) return {};
+    const std::string which = fmt::format("({}: {})", untested, fmt::join(verdicts, ", "));
+    if (untested == restored) return fmt::format("No combination was tested {}: nothing can be attributed.", which);
+    return fmt::format("Some combinations were not tested {}; what they would say is not known.", which);
+}
+
+}  // namespace
+
 std::vector<std::string> attribution(const FactorStudy& study) {
     std::vector<std::string> out;
     for (const FactorSet source : study.sources) {
         const FactorSet last = last_factors(study.factors, source);
         const std::string label = cell_label(study.factors, last);
+        const std::string finding = finding_text(summary_of(study, source));
         if (std::popcount(last) == 1) {
-            out.push_back(fmt::format("{} alone makes it differ.", label));
+            out.push_back(fmt::format("{} alone makes it differ. ({})", label, finding));
         } else {
-            out.push_back(fmt::format("{} differ only together: an interaction.", label));
+            out.push_back(fmt::format("{} differ only together: an interaction. ({})", label, finding));
         }
     }
     for (const FactorSet cell : study.masked) {
+        const bool smallest = std::none_of(study.masked.begin(), study.masked.end(),
+                                           [cell](FactorSet other) { return other != cell && (other & ~cell) == 0; });
+        if (!smallest) continue;
         out.push_back(fmt::format("{} is SAME although a part of it differs: one factor hides another.",
                                   cell_label(study.factors, cell)));
     }
-    const bool untested = std::any_of(study.cells.begin(), study.cells.end(), [](const FactorCell& cell) {
-        return outcome_of(cell.summary.verdict) == Outcome::untested;
-    });
-    if (untested) out.emplace_back("Some combinations were not tested; what they would say is not known.");
+    if (std::string untested = untested_text(study); !untested.empty()) out.push_back(std::move(untested));
     if (out.empty()) out.emplace_back("No combination differs: there is nothing to attribute.");
     return out;
 }
+
+bool is_unknown(const FactorEffect& e) { return !e.differs && !e.differing_pairs && !e.retained && !e.drift; }
 
 std::string factors_text(const FactorStudy& study) {
     std::string out = fmt::format("\nFactors: {} combinations of {}, {} arms run\n", study.cells.size(),
@@ -321,17 +358,18 @@ std::string factors_text(const FactorStudy& study) {
     }
     out += "\nMain effects and interactions\n";
     std::size_t zero = 0;
+    std::size_t unknown = 0;
     for (const FactorEffect& effect : study.effects) {
-        if (is_zero(effect)) {
-            ++zero;
-            continue;
-        }
+        zero += is_zero(effect) ? 1 : 0;
+        unknown += is_unknown(effect) ? 1 : 0;
+        if (is_zero(effect) || is_unknown(effect)) continue;
         out += fmt::format("  {} {}: differs {}, pairs {}, retained {}, drift {}\n",
                            is_interaction(effect) ? "interaction" : "effect of  ", effect_label(study, effect),
                            number(effect.differs), number(effect.differing_pairs), number(effect.retained),
                            number(effect.drift));
     }
     if (zero > 0) out += fmt::format("  {} effects are zero.\n", zero);
+    if (unknown > 0) out += fmt::format("  {} effects are unknown: a combination in them was not tested.\n", unknown);
     out += "\nAttribution (to every smallest combination that differs)\n";
     for (const std::string& sentence : attribution(study)) out += fmt::format("  {}\n", sentence);
     return out;
@@ -400,7 +438,8 @@ std::string factors_json(const FactorStudy& study) {
     for (const FactorSet source : study.sources) {
         json.begin_object();
         write_labels(json, "factors", study, last_factors(study.factors, source));
-        json.member("interaction", std::popcount(last_factors(study.factors, source)) > 1).end_object();
+        json.member("interaction", std::popcount(last_factors(study.factors, source)) > 1);
+        json.member("verdict", verdict_name(summary_of(study, source).verdict)).end_object();
     }
     json.end_array().key("masked").begin_array();
     for (const FactorSet cell : study.masked) {

@@ -82,6 +82,8 @@ std::string effect_label(const FactorStudy& study, const FactorEffect& effect);
 bool is_interaction(const FactorEffect& effect);
 // Whether every contrast that is known is 0, and none but the drift is unknown.
 bool is_zero(const FactorEffect& effect);
+// Whether no contrast is known.
+bool is_unknown(const FactorEffect& effect);
 // What the differences are attributed to, a sentence each; at least one.
 std::vector<std::string> attribution(const FactorStudy& study);
 

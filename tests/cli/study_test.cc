@@ -181,7 +181,7 @@ TEST_F(StudyProgram, pages_show_the_study) {
     };
     page(request() + "--inject stale-occupant=draft_context --factors",
          {"<h2>Factors</h2>", "move + stale-occupant=draft_context differ only together: an interaction.",
-          "<caption>Main effects and interactions</caption>", "<td>main effect</td><td>snapshot</td>",
+          "<caption>Main effects and interactions</caption>", "<td>main</td><td>snapshot</td>",
           "<td>interaction</td><td>move x stale-occupant=draft_context (with snapshot)</td>",
           "<td>snapshot + move</td><td class=\"same\">SAME</td>",
           "<td>snapshot + move + stale-occupant=draft_context</td><td class=\"changed\">CHANGED</td>"});
