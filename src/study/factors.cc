@@ -224,6 +224,8 @@ Result<FactorStudy> run_factors(const probe::Assembly& assembly, const Case& ite
         cell.factors = cells[i];
         if (i + 1 == cells.size()) {
             cell.summary = summarise(whole);
+            cell.control = "control";
+            cell.treated = "treated";
         } else if (!restores(study.factors, cells[i])) {
             cell.summary.verdict = Verdict::same;
             cell.summary.why = "a control";
@@ -231,11 +233,13 @@ Result<FactorStudy> run_factors(const probe::Assembly& assembly, const Case& ite
         } else {
             Case one = item;
             one.settings = settings_of(item.settings, study.factors, cells[i]);
-            const bool own_format = kv && (cells[i] & bit(0)) != 0;
-            DP_ASSIGN_OR_RETURN(const Comparison judged,
-                                run_cell(assembly, one, own_format || !kv ? control : plain_control,
-                                         directory / file_label(study.factors, cells[i])));
+            const bool plain = kv && (cells[i] & bit(0)) == 0;
+            const fs::path& fresh = plain ? plain_control : control;
+            const fs::path treated = directory / file_label(study.factors, cells[i]);
+            DP_ASSIGN_OR_RETURN(const Comparison judged, run_cell(assembly, one, fresh, treated));
             cell.summary = summarise(judged);
+            cell.control = fresh.lexically_relative(directory.parent_path()).generic_string();
+            cell.treated = treated.lexically_relative(directory.parent_path()).generic_string();
             ++study.arms;
         }
         study.cells.push_back(std::move(cell));
@@ -412,6 +416,7 @@ std::string factors_json(const FactorStudy& study) {
     for (const FactorCell& cell : study.cells) {
         json.begin_object();
         write_labels(json, "factors", study, cell.factors);
+        if (!cell.treated.empty()) json.member("control", cell.control).member("capture", cell.treated);
         write_summary(json, cell.summary);
         json.end_object();
     }

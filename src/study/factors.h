@@ -41,6 +41,9 @@ struct Factor {
 struct FactorCell {
     FactorSet factors = 0;
     CaseSummary summary;  // of the empty cell and of the KV format alone: SAME, being controls
+    // Captures that the summary compares, below the output directory; empty for controls.
+    std::string control;
+    std::string treated;
 };
 
 struct FactorEffect {
@@ -93,7 +96,8 @@ using RunCell =
                                      const std::filesystem::path& control, const std::filesystem::path& treated)>;
 
 // Runs every cell. `control` is a capture of the case's fresh control and `whole` its comparison with the asked
-// treatment, which is not run again. Captures go to `directory`, one per cell.
+// treatment, which is not run again. Captures go to `directory`, one per cell; it lies beside the pair that was
+// compared, whose captures are named control and treated.
 Result<FactorStudy> run_factors(const probe::Assembly& assembly, const Case& item, const std::filesystem::path& control,
                                 const Comparison& whole, const std::filesystem::path& directory,
                                 const std::function<void(std::size_t done, std::size_t total)>& progress,

@@ -39,6 +39,15 @@ TEST_F(StudyProgram, factors_attribute_the_difference_in_text_json_and_file) {
     const Json report = parsed(json.out);
     EXPECT_EQ(report["verdict"], "CHANGED");
     EXPECT_EQ(report["factors"]["cells"].size(), 5u);
+    EXPECT_EQ(report["factors"]["cells"][4]["capture"], "treated");
+    for (const Json& cell : report["factors"]["cells"]) {
+        if (!cell.contains("capture")) continue;  // a control
+        const Json again = parsed(run("compare o/" + cell["control"].get<std::string>() + " o/" +
+                                      cell["capture"].get<std::string>() + " --json")
+                                      .out);
+        EXPECT_EQ(again["verdict"], cell["verdict"]) << cell.dump();
+    }
+    EXPECT_EQ(report["factors"]["attribution"][0]["verdict"], "CHANGED");
     EXPECT_EQ(report["factors"]["attribution"].size(), 1u);
     EXPECT_EQ(report["factors"]["attribution"][0]["factors"], Json::array({"context-shift=8"}));
     EXPECT_EQ(report["factors"]["attribution"][0]["interaction"], false);
@@ -67,6 +76,7 @@ TEST_F(StudyProgram, studies_go_through_another_process_too) {
     const Json report = parsed(factors.out);
     EXPECT_EQ(report["factors"]["factors"][0]["name"], "kv-format");
     for (const Json& cell : report["factors"]["cells"]) EXPECT_EQ(cell["verdict"], "SAME") << cell.dump();
+    EXPECT_EQ(report["factors"]["cells"][2]["control"], "factors/control-bf16");
     EXPECT_THAT(slurp(path("o/factors/snapshot+tier/capture.json")), HasSubstr("\"tier\": \"process\""));
     EXPECT_THAT(slurp(path("o/factors/snapshot+tier/capture.json")), HasSubstr("\"value\": \"bf16\""));
 }
