@@ -97,7 +97,9 @@ struct Identity {
 // ---------------------------------------------------------------------------------------------------------------
 // Arm, treatment, requests
 
-// What the arm did to the request's state. A fresh arm leaves the defaults.
+// What the arm did to the request's state. A fresh arm leaves the defaults. In a restored one the draft forms `masked`
+// (no rows below the boundary) and `none` (rows that are claimed and not written) both declare that the draft sees less
+// context than the control's.
 struct Treatment {
     std::string restore_target = "none";      // none | exact | int8-state
     std::string restore_draft = "none";       // none | exact | rows | rows-q4 | recompute | masked

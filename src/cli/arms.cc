@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json_writer.h"
 #include "cli/engine_options.h"
 #include "cli/models.h"
 #include "cli/prompt.h"
@@ -45,7 +46,17 @@ Result<std::vector<instrument::Fault>> parse_faults(const Arguments& arguments) 
     return faults;
 }
 
-std::string fault_list() {
+std::string fault_list(bool as_json) {
+    if (as_json) {
+        JsonWriter json;
+        json.begin_object().key("faults").begin_array();
+        for (const instrument::FaultDescription& fault : instrument::list_faults()) {
+            json.begin_object().member("name", fault.name).member("argument", fault.argument);
+            json.member("text", fault.text).end_object();
+        }
+        json.end_array().end_object();
+        return json.take() + "\n";
+    }
     std::string out;
     for (const instrument::FaultDescription& fault : instrument::list_faults()) {
         out += fmt::format("{}={}\n    {}\n", fault.name, fault.argument, fault.text);
@@ -72,7 +83,8 @@ Status load_engine(const Arguments& arguments, Console& console, ArmPlan& plan) 
     if (budget.kind == budget::BudgetKind::adaptive) {
         console.warning(
             "--budget adaptive learns from measured times: the captures are marked timing-confounded, and a comparison "
-            "refuses them unless that is its declared treatment; a seed file (budget calibrate) is comparable");
+            "refuses them unless --treat timing_confounded declares it; a seed file (budget calibrate) and full are "
+            "comparable");
     }
     plan.settings.budget = budget.kind;
     plan.settings.seed = budget.seed;
@@ -83,7 +95,7 @@ Status load_engine(const Arguments& arguments, Console& console, ArmPlan& plan) 
     return {};
 }
 
-Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
+Result<ArmPlan> load_arms(const Arguments& arguments, Console& console) {
     ArmPlan plan;
     const bool injects = find_option("inject", arguments.command().bit) != nullptr;
     if (injects) {
@@ -101,6 +113,11 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     DP_ASSIGN_OR_RETURN(plan.request.boundary,
                         page_boundary(*arguments.number("prefix-tokens"), plan.request.prompt.size(), console));
     DP_RETURN_IF_ERROR(probe::check_request(plan.assembly, plan.request));
+    return plan;
+}
+
+Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
+    DP_ASSIGN_OR_RETURN(ArmPlan plan, load_arms(arguments, console));
     for (const std::string& note : probe::assembly_notes(plan.assembly, plan.request.chat_template)) {
         console.warning(note);
     }

@@ -22,13 +22,15 @@ struct ArmPlan {
 // The part of it that no request has a say in: models and settings, without request and treatment.
 Status load_engine(const Arguments& arguments, Console& console, ArmPlan& plan);
 
-// Loads and checks; says on stderr what is in effect. The plan's progress is not set.
+// Loads and checks. The plan's progress is not set, and near-tie thresholds are not measured.
+Result<ArmPlan> load_arms(const Arguments& arguments, Console& console);
+// The same, with thresholds where the numerics class needs them; says on stderr what is in effect.
 Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console);
 
 // Faults named by --inject, in order.
 Result<std::vector<instrument::Fault>> parse_faults(const Arguments& arguments);
-// The text of --list-faults.
-std::string fault_list();
+// What --list-faults prints: text, or one JSON object.
+std::string fault_list(bool as_json);
 
 // An existing --out is refused here, before models are loaded; AtomicDirectory refuses again later.
 Status check_out(const std::filesystem::path& out, bool force);

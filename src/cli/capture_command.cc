@@ -17,7 +17,7 @@ Arm arm_of(const std::string& name) {
 
 Result<int> run_capture(const Arguments& arguments, Console& console) {
     if (arguments.given("list-faults")) {
-        console.out(fault_list());
+        console.out(fault_list(arguments.given("json")));
         return kExitDone;
     }
     const Arm arm = arm_of(arguments.text("arm"));

@@ -34,6 +34,7 @@ Console::Console() : terminal_(::isatty(STDERR_FILENO) == 1) {
 
 void Console::out(std::string_view text) {
     clear_progress();
+    printed_ = true;
     if (closed_ || !output_status_.ok()) return;
     const int failure = write_all(STDOUT_FILENO, text);
     if (failure == EPIPE) {

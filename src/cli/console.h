@@ -20,6 +20,8 @@ public:
     Console& operator=(const Console&) = delete;
 
     void out(std::string_view text);
+    // Whether anything was given to out().
+    bool printed() const { return printed_; }
     // One paragraph each, after "draftprobe: ", "draftprobe: warning: ", "draftprobe: ".
     void error(std::string_view message);
     void warning(std::string_view message);
@@ -41,6 +43,7 @@ private:
 
     bool terminal_ = false;  // stderr
     bool line_open_ = false;
+    bool printed_ = false;
     bool closed_ = false;  // nobody reads stdout
     std::chrono::steady_clock::time_point last_progress_;
     Status output_status_;

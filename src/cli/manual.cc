@@ -65,7 +65,9 @@ std::string markdown_manual() {
     out +=
         "Values are written `--name VALUE` or `--name=VALUE`; `--` ends the options. Results go to standard output; "
         "progress,\n"
-        "warnings and errors go to standard error. `--json` prints exactly one JSON object.\n\n";
+        "warnings and errors go to standard error. `--json` prints exactly one JSON object; of a command that could "
+        "not "
+        "run it has\n`exit` and `error {code, message}`.\n\n";
     out += "| Command | What it does |\n| --- | --- |\n";
     for (const Command* command : commands())
         out += fmt::format("| `{}` | {} |\n", command->name, cell(command->brief));

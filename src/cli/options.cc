@@ -135,7 +135,9 @@ constexpr Option kOptions[] = {
          "i8dot "
          "changes only products with quantised weights. schedule-sensitive, for probe and capture alone, is f32 with "
          "recurrent layers computed in chunks, as common engines do: its results move a little with the schedule, so "
-         "DRIFT can be studied, and controls record what counts as a near-tie.",
+         "DRIFT can be studied, and controls record what counts as a near-tie: to measure that, up to 32 rotations of "
+         "a "
+         "greedy prompt are prefilled and decoded twice each before the arms run.",
      .commands = kEngines},
     {.name = "budget",
      .kind = OptionKind::text,
@@ -144,8 +146,10 @@ constexpr Option kOptions[] = {
      .brief = "rule that sets the rows of a verification",
      .details =
          "full verifies every drafted row. A seed file ('draftprobe budget calibrate' makes one) sets them by the "
-         "draft's confidence, always in the same way. adaptive learns while it runs, from measured times, so such "
-         "captures are comparable only where that is the declared treatment. Sampled requests verify every row.",
+         "draft's confidence, always in the same way. adaptive learns while it runs, from measured times: such "
+         "captures "
+         "are NOT_COMPARABLE unless --treat timing_confounded of probe or compare declares it. Sampled requests verify "
+         "every row.",
      .commands = kEngines},
     {.name = "temperature",
      .kind = OptionKind::decimal,
@@ -253,7 +257,9 @@ constexpr Option kOptions[] = {
          "exact copies context rows and rings. rows copies the rows and rebuilds the rings from them. rows-q4 does so "
          "from rows that went through 4 bits. recompute computes the rows again from the prefix's tokens, on a scratch "
          "lane whose target state must equal the restored one. masked starts the context at the prefix's end. none "
-         "claims rows that nobody wrote. exact, rows and recompute are bit-exact (docs/restores.md).",
+         "claims rows that nobody wrote. exact, rows and recompute are bit-exact (docs/restores.md). recompute costs a "
+         "prefill of the prefix's last W - 1 tokens and of what precedes them in their chunk, W being the draft's "
+         "window; without one, of the whole prefix.",
      .commands = kArms},
     {.name = "restore-target",
      .kind = OptionKind::choice,
@@ -268,8 +274,8 @@ constexpr Option kOptions[] = {
      .fallback = "memory",
      .brief = "where the snapshot is kept between the arms' lanes",
      .details =
-         "disk writes it to a file beside --out and reads it back. process goes on in a new process, which reads "
-         "it from a file.",
+         "disk writes it to a file beside --out and reads it back. process goes on in a new process, which loads the "
+         "models again and reads it from a file.",
      .commands = kArms},
     {.name = "save-snapshot",
      .kind = OptionKind::text,
@@ -281,8 +287,8 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::list,
      .value = "repeat,natural,uninterrupted",
      .brief = "further controls to run and to judge against the fresh arm",
-     .details = "Each must be SAME. When one is not, nothing can be attributed to the restore, and the probe ends as "
-                "NOT_COMPARABLE.",
+     .details = "Each costs an arm, and must be SAME. When one is not, nothing can be attributed to the restore, and "
+                "the probe ends as NOT_COMPARABLE.",
      .commands = kProbe},
     {.name = "inject",
      .kind = OptionKind::text,
@@ -305,12 +311,14 @@ constexpr Option kOptions[] = {
     {.name = "factors",
      .kind = OptionKind::flag,
      .brief = "switch the parts of the treatment one by one and together, and attribute the difference",
-     .details = "Every combination of snapshot, lane move, tier, target form, ring rebuild, draft form, KV format and "
-                "faults in which the treatment differs from a plain restore is run: at most 64.",
+     .details =
+         "Every combination of snapshot, lane move, tier, target form, ring rebuild, draft form, KV format and "
+         "faults in which the treatment differs from a plain restore is run, an arm each: twice as many with every "
+         "factor, at most 64. The table says how many were.",
      .commands = kProbe},
     {.name = "minimize",
      .kind = OptionKind::flag,
-     .brief = "shrink prompt, prefix and cycles while verdict, stage and component hold",
+     .brief = "shrink prompt, prefix and cycles while verdict, stage, component and shift hold",
      .details = "At most 200 further runs of both arms. minimized.json in --out is a prompt for --prompt-ids.",
      .commands = kProbe},
     {.name = "sweep",
@@ -319,14 +327,16 @@ constexpr Option kOptions[] = {
      .brief = "vary one number over a range, and say the rule that tells where the arms differ",
      .details =
          "boundary: the prefix length, in whole pages. suffix: prompt tokens behind the prefix. window-fill: tokens "
-         "in all, the last ones of the prompt, with the prefix up to the last page. verify-width: most rows of a "
-         "verification. At most 1024 values; STEP is 1, for boundary 32.",
+         "in all, the last ones of the prompt, with the prefix up to the last page: 33 to W - 1, W being the draft's "
+         "window, so that the draft sees all of the restore. verify-width: most rows of a verification. At most 1024 "
+         "values; STEP is 1, for boundary 32. Every value costs both arms again.",
      .commands = kProbe},
     {.name = "plan",
      .kind = OptionKind::text,
      .value = "FILE.json",
      .brief = "run a sequence over several requests and lanes, and judge each against a fresh control",
-     .details = "In place of one request and its treatment; docs/plan-format.md says what a plan holds.",
+     .details = "In place of one request and its treatment; docs/plan-format.md says what a plan holds. Every request "
+                "costs a fresh control besides its runs.",
      .commands = kProbe},
     // Evidence and output.
     {.name = "level",
@@ -361,12 +371,19 @@ constexpr Option kOptions[] = {
                 "draft: draft.* settings, window, block and candidates.",
      .commands = kCompare,
      .repeatable_in = kCompare},
+    {.name = "treat",
+     .kind = OptionKind::choice,
+     .value = "timing_confounded",
+     .brief = "compare although the widths follow measured times, as with --budget adaptive",
+     .details = "Everything else that compare can declare is the same in both arms of a probe.",
+     .commands = kProbe},
     {.name = "bisect",
      .kind = OptionKind::optional_choice,
      .value = "drift-ok|drift-bad",
      .brief = "exit for 'git bisect run': 0 good, 1 bad, 125 whatever decides nothing",
      .details =
-         "DRIFT decides nothing unless drift-ok or drift-bad says so. What could not run decides nothing either.",
+         "DRIFT decides nothing unless drift-ok or drift-bad says so. What could not run decides nothing either. Where "
+         "every commit is built first: git bisect run sh -c 'make || exit 125; draftprobe probe ... --bisect'.",
      .commands = kProbe | kCompare},
     {.name = "out",
      .kind = OptionKind::text,
@@ -385,7 +402,8 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::text,
      .value = "FILE.html",
      .brief = "also write the report as one self-contained page",
-     .details = "The name must end in .html; an existing file of that name is replaced.",
+     .details = "The name must end in .html; an existing file of that name is replaced. Tables of --factors, --sweep, "
+                "--plan and --minimize are on the page.",
      .commands = kProbe | kCompare},
     {.name = "repeats",
      .kind = OptionKind::number,
@@ -422,6 +440,7 @@ constexpr Option kOptions[] = {
     {.name = "json",
      .kind = OptionKind::flag,
      .brief = "print exactly one JSON object on stdout instead of text",
+     .details = "When the command could not run, the object has exit and error {code, message}.",
      .commands = kAnyCommand & ~kHelp},
     // Calibration.
     {.name = "costs",

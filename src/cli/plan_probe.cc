@@ -7,6 +7,7 @@
 #include "cli/probe_output.h"
 #include "cli/probe_study.h"
 #include "cli/prompt.h"
+#include "cli/study_page.h"
 #include "study/plan_run.h"
 
 namespace draftprobe::cli {
@@ -58,9 +59,10 @@ Result<int> run_plan_probe(const Arguments& arguments, Console& console) {
     output.file = "plan.json";
     output.file_text = output.json + "\n";
     output.text = study::plan_text(result);
+    output.page = plan_section(result);
     const study::JudgedRun& shown = result.judged[result.representative];
     ProbeOutput all;
-    all.comparison = all.canonical = shown.comparison;
+    all.comparison = shown.comparison;
     all.control = "controls/" + shown.request;
     all.treated = "runs/" + shown.name;
     all.study = std::move(output);

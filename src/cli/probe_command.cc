@@ -7,8 +7,8 @@
 #include "cli/plan_probe.h"
 #include "cli/probe_output.h"
 #include "cli/probe_study.h"
-#include "compare/compare.h"
 #include "probe/arm_parts.h"
+#include "report/recompute.h"
 #include "study/factors.h"
 
 namespace draftprobe::cli {
@@ -16,16 +16,6 @@ namespace draftprobe::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct JudgedControl {
-    Arm arm = Arm::repeat;
-    Comparison comparison;  // against the fresh arm
-};
-
-struct Outcome {
-    Comparison comparison;  // fresh against restored
-    std::vector<JudgedControl> controls;
-};
 
 std::vector<Arm> further_controls(const Arguments& arguments) {
     std::vector<Arm> arms;
@@ -46,48 +36,26 @@ Status run_one(ArmPlan& plan, Arm arm, const fs::path& path, Console& console) {
     return probe::run_arm(plan.assembly, plan.request, settings, arm, path, false).status();
 }
 
-Result<Outcome> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, bool lockstep,
-                         const AtomicDirectory& directory, Console& console) {
-    DP_RETURN_IF_ERROR(run_one(plan, Arm::fresh, directory.file("control"), console));
-    if (lockstep) DP_RETURN_IF_ERROR(study::follow_control(directory.file("control"), plan.request, plan.settings));
-    DP_RETURN_IF_ERROR(run_one(plan, Arm::restored, directory.file("treated"), console));
-    for (const Arm arm : controls) DP_RETURN_IF_ERROR(run_one(plan, arm, directory.file(arm_name(arm)), console));
-    Outcome outcome;
-    DP_ASSIGN_OR_RETURN(outcome.comparison, compare_captures(directory.file("control"), directory.file("treated"), {}));
+// Runs every arm into `directory` and compares.
+Result<Comparison> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, const study::Case& item,
+                            const AtomicDirectory& directory, Console& console) {
+    ReportSources sources;
+    sources.options.treat = item.treat;
+    DP_RETURN_IF_ERROR(run_one(plan, Arm::fresh, directory.file(sources.control), console));
+    if (item.lockstep)
+        DP_RETURN_IF_ERROR(study::follow_control(directory.file(sources.control), plan.request, plan.settings));
+    DP_RETURN_IF_ERROR(run_one(plan, Arm::restored, directory.file(sources.treated), console));
     for (const Arm arm : controls) {
-        JudgedControl control;
-        control.arm = arm;
-        DP_ASSIGN_OR_RETURN(control.comparison,
-                            compare_captures(directory.file("control"), directory.file(arm_name(arm)), {}));
-        outcome.comparison.controls.push_back({std::string(arm_name(arm)), control.comparison.verdict,
-                                               control.comparison.why, control.comparison.pairs.matched,
-                                               control.comparison.treated_capture.digest});
-        outcome.controls.push_back(std::move(control));
+        const std::string name(arm_name(arm));
+        DP_RETURN_IF_ERROR(run_one(plan, arm, directory.file(name), console));
+        sources.controls.push_back({name, name});
     }
-    return outcome;
-}
-
-// A control that differs from the fresh arm without any restore takes the ground from under every attribution.
-Comparison judged(const Outcome& outcome) {
-    Comparison comparison = outcome.comparison;
-    if (comparison.verdict == Verdict::corrupt) return comparison;
-    for (const JudgedControl& control : outcome.controls) {
-        if (control.comparison.verdict == Verdict::same) continue;
-        comparison.why = fmt::format(
-            "the control '{}' is {} against the fresh arm, so no difference can be attributed to the restore "
-            "(fresh against restored alone: {}: {})",
-            arm_name(control.arm), verdict_name(control.comparison.verdict), verdict_name(outcome.comparison.verdict),
-            outcome.comparison.why);
-        comparison.verdict = Verdict::not_comparable;
-        comparison.next_step = "find out why the engine does not repeat itself, then probe again";
-        break;
-    }
-    return comparison;
+    return compare_with_controls(directory.path(), sources);
 }
 
 Result<int> run_probe(const Arguments& arguments, Console& console) {
     if (arguments.given("list-faults")) {
-        console.out(fault_list());
+        console.out(fault_list(arguments.given("json")));
         return kExitDone;
     }
     DP_RETURN_IF_ERROR(check_probe_output(arguments));
@@ -97,21 +65,17 @@ Result<int> run_probe(const Arguments& arguments, Console& console) {
     if (arguments.given("factors")) DP_RETURN_IF_ERROR(study::factors_of(plan.settings).status());
 
     DP_ASSIGN_OR_RETURN(AtomicDirectory directory, create_probe_output(arguments));
-    study::Case item{plan.request, plan.settings, arguments.given("lockstep")};
+    study::Case item{plan.request, plan.settings, arguments.given("lockstep"), arguments.all("treat")};
     ProbeOutput output;
     if (arguments.given("sweep")) {
         DP_ASSIGN_OR_RETURN(output.study, run_sweep_study(arguments, plan.assembly, item, directory, console));
         plan.request = item.request;
         plan.settings = item.settings;
     }
-    DP_ASSIGN_OR_RETURN(const Outcome outcome,
-                        run_arms(plan, further_controls(arguments), item.lockstep, directory, console));
+    DP_ASSIGN_OR_RETURN(output.comparison, run_arms(plan, further_controls(arguments), item, directory, console));
     if (!output.study) {
-        DP_ASSIGN_OR_RETURN(output.study,
-                            run_pair_study(arguments, plan.assembly, item, outcome.comparison, directory, console));
+        DP_ASSIGN_OR_RETURN(output.study, run_pair_study(arguments, plan.assembly, item, directory, console));
     }
-    output.canonical = outcome.comparison;
-    output.comparison = judged(outcome);
     return finish_probe_output(arguments, console, std::move(directory), output);
 }
 
@@ -127,9 +91,8 @@ const Command kProbeCommand = {
         "snapshot, restores it into a lane that another request left dirty, and goes on there. Both prefill the rest "
         "of the prompt "
         "and decode; each is recorded as a capture, and the captures are compared.\n\n"
-        "On success --out holds control/ and treated/ (captures), one capture for each further control, and "
-        "report.json. Nothing is "
-        "left behind when the probe could not run.\n\n"
+        "On success --out holds control/ and treated/ (captures), a capture for each further control under its name, "
+        "and report.json, which names them. Nothing is left behind when the probe could not run.\n\n"
         "--factors, --minimize and --sweep run more of such pairs, and --plan runs several requests; each adds a "
         "table, "
         "a member of --json and a file of its name to --out. With --sweep and --plan the report is that of the first "

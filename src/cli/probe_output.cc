@@ -36,14 +36,16 @@ Result<AtomicDirectory> create_probe_output(const Arguments& arguments) {
 
 Result<int> finish_probe_output(const Arguments& arguments, Console& console, AtomicDirectory directory,
                                 const ProbeOutput& output) {
-    DP_RETURN_IF_ERROR(write_file(directory.file(kReportName), report_json(output.canonical)));
+    DP_RETURN_IF_ERROR(write_file(directory.file(kReportName), report_json(output.comparison)));
     if (output.study) DP_RETURN_IF_ERROR(write_file(directory.file(output.study->file), output.study->file_text));
     const fs::path out = out_of(arguments);
     if (arguments.given("report")) {
         const fs::path page = arguments.text("report");
         const bool inside = report_inside(arguments, out);
+        std::vector<PageSection> sections;
+        if (output.study) sections.push_back(output.study->page);
         DP_RETURN_IF_ERROR(
-            write_report_page(inside ? directory.file(page.filename().string()) : page, output.comparison));
+            write_report_page(inside ? directory.file(page.filename().string()) : page, output.comparison, sections));
     }
     DP_RETURN_IF_ERROR(directory.commit());
 

@@ -13,8 +13,7 @@
 namespace draftprobe::cli {
 
 struct ProbeOutput {
-    Comparison canonical;             // of the two captures, as 'compare' makes it again: report.json
-    Comparison comparison;            // what is said and decides the exit status
+    Comparison comparison;            // report.json, what is said, and the exit status
     std::string control = "control";  // captures, below --out
     std::string treated = "treated";
     std::optional<StudyOutput> study;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cli/study_page.h"
+#include "compare/compare.h"
 #include "study/factors.h"
 #include "study/minimise.h"
 
@@ -73,6 +75,7 @@ Result<StudyOutput> run_sweep_study(const Arguments& arguments, const probe::Ass
     StudyOutput output;
     output.key = "sweep";
     output.json = study::sweep_json(sweep);
+    output.page = sweep_section(sweep);
     output.file = "sweep.json";
     output.file_text = output.json + "\n";
     output.text =
@@ -96,6 +99,7 @@ Result<StudyOutput> factor_study(const probe::Assembly& assembly, const study::C
     output.file = "factors.json";
     output.file_text = output.json + "\n";
     output.text = study::factors_text(factors);
+    output.page = factors_section(factors);
     return output;
 }
 
@@ -116,6 +120,7 @@ Result<StudyOutput> minimise_study(const Arguments& arguments, const probe::Asse
     quoted_command.value(command);
     output.json = study::minimised_json(minimised);
     output.json.insert(output.json.size() - 1, ",\"command\":" + quoted_command.take());
+    output.page = minimised_section(minimised, command);
     output.text = study::minimised_text(minimised) + fmt::format("  repeat  {}\n", command);
     return output;
 }
@@ -123,18 +128,18 @@ Result<StudyOutput> minimise_study(const Arguments& arguments, const probe::Asse
 }  // namespace
 
 Result<std::optional<StudyOutput>> run_pair_study(const Arguments& arguments, const probe::Assembly& assembly,
-                                                  const study::Case& item, const Comparison& comparison,
-                                                  const AtomicDirectory& directory, Console& console) {
+                                                  const study::Case& item, const AtomicDirectory& directory,
+                                                  Console& console) {
+    if (!arguments.given("factors") && !arguments.given("minimize")) return std::optional<StudyOutput>();
+    // Of the pair alone: further controls judge the report, and not the finding that a study is about.
+    DP_ASSIGN_OR_RETURN(const Comparison comparison,
+                        compare_captures(directory.file("control"), directory.file("treated"), {item.treat}));
     if (arguments.given("factors")) {
         DP_ASSIGN_OR_RETURN(StudyOutput output, factor_study(assembly, item, comparison, directory, console));
         return std::optional<StudyOutput>(std::move(output));
     }
-    if (arguments.given("minimize")) {
-        DP_ASSIGN_OR_RETURN(StudyOutput output,
-                            minimise_study(arguments, assembly, item, comparison, directory, console));
-        return std::optional<StudyOutput>(std::move(output));
-    }
-    return std::optional<StudyOutput>();
+    DP_ASSIGN_OR_RETURN(StudyOutput output, minimise_study(arguments, assembly, item, comparison, directory, console));
+    return std::optional<StudyOutput>(std::move(output));
 }
 
 std::string probe_command_line(const Arguments& arguments, const std::string& prompt, const study::Case& item) {

@@ -8,6 +8,7 @@
 #include "cli/arguments.h"
 #include "cli/arms.h"
 #include "cli/console.h"
+#include "report/page_section.h"
 #include "study/sweep.h"
 
 namespace draftprobe::cli {
@@ -19,6 +20,7 @@ struct StudyOutput {
     std::string file;  // name in --out
     std::string file_text;
     std::string text;
+    PageSection page;  // of --report
 };
 
 // Options that make no sense together. Errors: invalid_argument naming both.
@@ -30,8 +32,8 @@ Result<StudyOutput> run_sweep_study(const Arguments& arguments, const probe::Ass
 
 // --factors and --minimize, behind the pair that was asked for; nothing when neither is given.
 Result<std::optional<StudyOutput>> run_pair_study(const Arguments& arguments, const probe::Assembly& assembly,
-                                                  const study::Case& item, const Comparison& comparison,
-                                                  const AtomicDirectory& directory, Console& console);
+                                                  const study::Case& item, const AtomicDirectory& directory,
+                                                  Console& console);
 
 // The command line that probes `prompt` in place of the one given: every option that reaches the arms is repeated.
 std::string probe_command_line(const Arguments& arguments, const std::string& prompt, const study::Case& item);

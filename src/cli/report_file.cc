@@ -45,10 +45,10 @@ Status check_report_path(const Arguments& arguments, const fs::path& out) {
                                  path.string(), parent.string()));
 }
 
-Status write_report_page(const fs::path& path, const Comparison& comparison) {
+Status write_report_page(const fs::path& path, const Comparison& comparison, const std::vector<PageSection>& sections) {
     fs::path partial = path;
     partial += fmt::format(".partial-{}", ::getpid());
-    Status status = write_file(partial, report_html(comparison));
+    Status status = write_file(partial, report_html(comparison, sections));
     std::error_code error;
     if (status.ok()) {
         fs::rename(partial, path, error);

@@ -3,10 +3,12 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "cli/arguments.h"
 #include "compare/comparison.h"
+#include "report/page_section.h"
 
 namespace draftprobe::cli {
 
@@ -18,7 +20,8 @@ Status check_report_path(const Arguments& arguments, const std::filesystem::path
 bool report_inside(const Arguments& arguments, const std::filesystem::path& out);
 
 // Writes the page to `path` in one step: readers see the old file or the new one.
-Status write_report_page(const std::filesystem::path& path, const Comparison& comparison);
+Status write_report_page(const std::filesystem::path& path, const Comparison& comparison,
+                         const std::vector<PageSection>& sections = {});
 
 // The verdict's exit status, or what --bisect makes of it.
 int exit_of(const Arguments& arguments, const Comparison& comparison);

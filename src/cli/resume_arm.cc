@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,19 +38,32 @@ Result<std::vector<std::string>> own_words() {
     return words;
 }
 
+constexpr int kNotStarted = 127;
+
+// The child, between fork and exec: only what a signal handler may call. The new process ends with the one that waits
+// for it, also with one that was killed before it could be told so.
+[[noreturn]] void become(char* const* argv, const char* messages, pid_t parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(kNotStarted);
+    const int nowhere = ::open("/dev/null", O_WRONLY);
+    const int file = ::open(messages, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (nowhere < 0 || file < 0) ::_exit(kNotStarted);
+    if (::dup2(nowhere, STDOUT_FILENO) < 0 || ::dup2(file, STDERR_FILENO) < 0) ::_exit(kNotStarted);
+    ::execve("/proc/self/exe", argv, environ);
+    constexpr std::string_view kFailed = "draftprobe: /proc/self/exe: cannot start it again\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kFailed.data(), kFailed.size());
+    ::_exit(kNotStarted);
+}
+
 // Standard output to nowhere, messages to a file.
 Result<pid_t> spawn(const std::vector<std::string>& words, const fs::path& messages) {
     std::vector<char*> argv;
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, messages.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    pid_t child = 0;
-    const int error = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (error != 0) return io_error(fmt::format("/proc/self/exe: cannot start it again: {}", std::strerror(error)));
+    const pid_t parent = ::getpid();
+    const pid_t child = ::fork();
+    if (child < 0) return io_error(fmt::format("cannot start a new process: {}", std::strerror(errno)));
+    if (child == 0) become(argv.data(), messages.c_str(), parent);
     return child;
 }
 
@@ -85,8 +97,6 @@ Status resume_in_new_process(const fs::path& suspended, const fs::path& capture,
 }
 
 Result<int> run_resumed_arm(std::span<const std::string> words, Console& console) {
-    // Whoever waits for this process may be killed; then nobody wants its capture. Partial output goes with it.
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (words.size() < 4) return invalid_argument("resume-arm: internal; use 'draftprobe probe --tier process'");
     const fs::path suspended = words[0];
     const fs::path capture = words[1];
@@ -99,7 +109,7 @@ Result<int> run_resumed_arm(std::span<const std::string> words, Console& console
     }
     if (command == nullptr) return invalid_argument(fmt::format("resume-arm: unknown command '{}'", words[3]));
     DP_ASSIGN_OR_RETURN(const Arguments arguments, parse_arguments(*command, words.subspan(3 + name)));
-    DP_ASSIGN_OR_RETURN(ArmPlan plan, plan_arms(arguments, console));
+    DP_ASSIGN_OR_RETURN(ArmPlan plan, load_arms(arguments, console));
     DP_RETURN_IF_ERROR(probe::adopt_suspended(suspended, plan.request, plan.settings));
     DP_RETURN_IF_ERROR(
         probe::run_arm(plan.assembly, plan.request, plan.settings, Arm::restored, capture, force).status());

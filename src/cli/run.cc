@@ -13,6 +13,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "cli/arguments.h"
 #include "cli/console.h"
 #include "cli/help.h"
@@ -73,6 +74,31 @@ Result<int> dispatch(std::span<const std::string> words, Console& console) {
     return found.command->run(arguments, console);
 }
 
+// Whether the result is wanted as JSON: then a failure is an object too. Words are looked at as they are, since a
+// failure to parse them is one of those failures.
+bool asks_for_json(std::span<const std::string> words) {
+    for (const std::string& word : words) {
+        if (word == "--") return false;
+        if (word == "--json") return true;
+    }
+    return false;
+}
+
+std::string failure_json(int exit, const Status& status) {
+    JsonWriter json;
+    json.begin_object().member("exit", exit).key("error").begin_object();
+    json.member("code", status_code_name(status.code())).member("message", status.message());
+    json.end_object().end_object();
+    return json.take() + "\n";
+}
+
+// Says it on stderr, and on stdout where one object is expected and none was printed.
+int fail(int exit, const Status& status, bool json, Console& console) {
+    console.error(status.message());
+    if (json && !console.printed()) console.out(failure_json(exit, status));
+    return exit;
+}
+
 // For 'git bisect run' a commit that could not be judged is neither good nor bad, whatever the reason.
 bool asks_for_bisect(std::span<const std::string> words) {
     return std::any_of(words.begin(), words.end(),
@@ -97,24 +123,21 @@ void remove_partial_output_on_signals() {
 int run(const std::vector<std::string>& words) {
     Console console;
     const bool bisect = asks_for_bisect(words);
+    const bool json = asks_for_json(words);
     const int failed = bisect ? kExitUndecided : kExitUsage;
     try {
         const Result<int> done = dispatch(words, console);
         if (!done.ok()) {
-            console.error(done.status().message());
-            return bisect ? failed : console.failure_exit().value_or(failed);
+            return fail(bisect ? failed : console.failure_exit().value_or(failed), done.status(), json, console);
         }
-        if (!console.output_status().ok()) {
-            console.error(console.output_status().message());
-            return failed;
-        }
+        if (!console.output_status().ok()) return fail(failed, console.output_status(), false, console);
         return *done;
     } catch (const std::bad_alloc&) {
-        console.error("memory ran out; use a smaller model, prompt or --lanes");
+        return fail(failed, exhausted("memory ran out; use a smaller model, prompt or --lanes"), json, console);
     } catch (const std::exception& exception) {
-        console.error(fmt::format("internal error: {}; please report it", exception.what()));
+        const Status status = internal_error(fmt::format("internal error: {}; please report it", exception.what()));
+        return fail(failed, status, json, console);
     }
-    return failed;
 }
 
 }  // namespace draftprobe::cli

@@ -428,6 +428,11 @@ void explain_insufficient(Comparison& c, const std::string& reason, const std::s
     if (found) c.why += fmt::format("; found nevertheless: {}; {}", changed_words(c), first_words(c));
 }
 
+bool is_timing_confounded(const Comparison& c) {
+    return std::any_of(c.refusals.begin(), c.refusals.end(),
+                       [](const Refusal& r) { return r.field == "capture.timing_confounded"; });
+}
+
 std::string next_step_of(const Comparison& c) {
     switch (c.verdict) {
         case Verdict::same:
@@ -440,11 +445,9 @@ std::string next_step_of(const Comparison& c) {
             }
             return "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
         case Verdict::not_comparable:
-            if (std::any_of(c.refusals.begin(), c.refusals.end(),
-                            [](const Refusal& r) { return r.field == "capture.timing_confounded"; })) {
-                return "measured times decided the widths: repeat both arms with a frozen seed (--budget SEED.json), "
-                       "or "
-                       "declare it with compare --treat timing_confounded";
+            if (is_timing_confounded(c)) {
+                return "measured times decided the widths: repeat both arms with a frozen seed (--budget SEED.json) or "
+                       "with --budget full, or declare it with --treat timing_confounded (of compare or probe)";
             }
             return "make both arms alike, or declare the one intended difference with --treat FIELD";
         case Verdict::corrupt: return "make the capture again or restore it from a good copy";
@@ -531,6 +534,9 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
         c.verdict = Verdict::not_comparable;
         c.why = fmt::format("{} undeclared difference{} of identity or settings: {}", c.refusals.size(),
                             c.refusals.size() == 1 ? "" : "s", field_list(c.refusals));
+        if (is_timing_confounded(c)) {
+            c.why += "; the verify budget learned online, so measured times decided how many rows each arm verified";
+        }
         c.next_step = next_step_of(c);
         return outcome;
     }

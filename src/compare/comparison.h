@@ -240,9 +240,10 @@ struct SeriesPoint {
     std::int64_t exposure = 0;
 };
 
-// Another control, judged against the fresh arm. Whoever ran it fills the list.
+// Another control, judged against the fresh arm. report/recompute.h fills the list.
 struct ControlVerdict {
-    std::string arm;  // "repeat", "natural", "uninterrupted"
+    std::string arm;      // "repeat", "natural", "uninterrupted"
+    std::string capture;  // its directory, below the report's; empty: not kept
     Verdict verdict = Verdict::insufficient;
     std::string why;
     std::int64_t matched = 0;

@@ -8,6 +8,8 @@
 namespace draftprobe {
 namespace {
 
+constexpr std::string_view kTiming = "capture.timing_confounded";
+
 std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
 
 std::string template_text(const TemplateIdentity& t) {
@@ -143,11 +145,17 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
     collect.compare("capture", "sanitised", control.sanitised ? "yes" : "no", treated.sanitised ? "yes" : "no");
     // One arm's measured times decide its widths: such captures compare only when the budget itself is the treatment.
     const bool budget_declared = std::any_of(treat.begin(), treat.end(), [](const std::string& name) {
-        return name == "budget" || name == "settings.budget" || name == "timing_confounded";
+        return name == "budget" || name == "settings.budget" || name == "timing_confounded" || name == kTiming;
     });
-    if ((control.timing_confounded || treated.timing_confounded) && !budget_declared) {
-        result.refusals.push_back({"capture.timing_confounded", control.timing_confounded ? "yes" : "no",
-                                   treated.timing_confounded ? "yes" : "no"});
+    if (control.timing_confounded || treated.timing_confounded) {
+        const auto text = [](const CaptureHeader& h) {
+            return h.timing_confounded ? "the budget learned online, from measured times" : "no";
+        };
+        if (budget_declared) {
+            result.declared.emplace_back(kTiming);
+        } else {
+            result.refusals.push_back({std::string(kTiming), text(control), text(treated)});
+        }
     }
     if (c.build.digest != t.build.digest) {
         result.warnings.push_back(
@@ -155,7 +163,7 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
                         "build's",
                         shown(c.build.digest), shown(t.build.digest)));
     }
-    collect.find_unknown({"prompt", "identity.prompt", "hidden", "capture.hidden", "timing_confounded"});
+    collect.find_unknown({"prompt", "identity.prompt", "hidden", "capture.hidden", "timing_confounded", kTiming});
     std::sort(result.declared.begin(), result.declared.end());
     result.declared.erase(std::unique(result.declared.begin(), result.declared.end()), result.declared.end());
     return result;

@@ -294,12 +294,6 @@ Status check_settings(const ProbeSettings& settings, std::size_t block) {
                         "chose behind the prompt; give --level 2",
                         settings.level));
     }
-    if (settings.treatment.tier == state::Tier::process &&
-        (settings.lockstep != nullptr || settings.verify_rows != 0)) {
-        return unsupported(
-            "tier process with lockstep or a verify width: the second process knows neither, expected tier memory or "
-            "disk");
-    }
     return {};
 }
 
@@ -372,6 +366,9 @@ Result<ArmResult> run_in_two_processes(const Assembly& assembly, const ProbeRequ
     first.level = std::min(settings.level, 2);  // no step, so no tensors
     DP_RETURN_IF_ERROR(
         run_arm(assembly, request, first, Arm::restored, suspended_capture(workspace.path()), false).status());
+    if (settings.lockstep != nullptr) {
+        DP_RETURN_IF_ERROR(write_suspended_tokens(workspace.path(), *settings.lockstep));
+    }
     DP_RETURN_IF_ERROR(settings.resume_elsewhere(workspace.path(), path, force).with_context("tier process"));
     DP_ASSIGN_OR_RETURN(const CaptureReader reader, CaptureReader::open(path));
     ArmResult result;

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <memory>
 
+#include "base/files.h"
 #include "capture/reader.h"
 #include "state/snapshot_file.h"
 
@@ -16,14 +19,76 @@ namespace fs = std::filesystem;
 fs::path boundary_file(const fs::path& directory) { return directory / "boundary.snapshot"; }
 fs::path base_file(const fs::path& directory) { return directory / "base.snapshot"; }
 
-Result<std::size_t> cycles_of(const CaptureHeader& header) {
+fs::path tokens_file(const fs::path& directory) { return directory / "lockstep.txt"; }
+
+constexpr std::uint64_t kMaxTokensBytes = std::uint64_t{1} << 30;
+
+Result<std::string> setting_of(const CaptureHeader& header, std::string_view field) {
     for (const Setting& setting : header.settings) {
-        std::size_t cycles = 0;
-        const char* end = setting.value.data() + setting.value.size();
-        if (setting.field != "cycles" || std::from_chars(setting.value.data(), end, cycles).ptr != end) continue;
-        return cycles;
+        if (setting.field == field) return setting.value;
     }
-    return corrupt("suspended arm: no setting 'cycles', expected the number of decode cycles");
+    return corrupt(fmt::format("suspended arm: found no setting '{}', expected one", field));
+}
+
+template <typename Number>
+bool read_number(std::string_view text, Number& number) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    return error == std::errc() && stop == end;
+}
+
+Result<std::size_t> number_of(const CaptureHeader& header, std::string_view field) {
+    DP_ASSIGN_OR_RETURN(const std::string text, setting_of(header, field));
+    std::size_t number = 0;
+    if (read_number(text, number)) return number;
+    return corrupt(fmt::format("suspended arm: setting '{}': found '{}', expected a number", field, text));
+}
+
+// One line of the tokens' file.
+Result<ControlCycle> read_cycle(std::string_view line, const fs::path& file) {
+    std::vector<TokenId> numbers;
+    while (!line.empty()) {
+        const std::size_t space = line.find(' ');
+        TokenId id = 0;
+        if (!read_number(line.substr(0, space), id)) break;
+        numbers.push_back(id);
+        line = space == std::string_view::npos ? std::string_view() : line.substr(space + 1);
+    }
+    if (!line.empty() || numbers.size() < 2) {
+        return corrupt(fmt::format("{}: expected a next anchor and the committed tokens in each line", file.string()));
+    }
+    return ControlCycle{{numbers.begin() + 1, numbers.end()}, numbers.front()};
+}
+
+Result<ControlTokens> read_suspended_tokens(const fs::path& directory) {
+    const fs::path file = tokens_file(directory);
+    DP_ASSIGN_OR_RETURN(const std::string text, read_text_file(file, kMaxTokensBytes));
+    ControlTokens tokens;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find('\n', at), text.size());
+        DP_ASSIGN_OR_RETURN(ControlCycle cycle, read_cycle(std::string_view(text).substr(at, end - at), file));
+        tokens.cycles.push_back(std::move(cycle));
+        at = end + 1;
+    }
+    return tokens;
+}
+
+// What the command line of the second process may say otherwise.
+Status adopt_settings(const fs::path& directory, const CaptureHeader& header, ProbeSettings& settings) {
+    DP_ASSIGN_OR_RETURN(const std::string format, setting_of(header, "kv_format"));
+    settings.engine.kv_format =
+        format == state::kv_format_name(state::KvFormat::int8) ? state::KvFormat::int8 : state::KvFormat::bf16;
+    DP_ASSIGN_OR_RETURN(const std::string width, setting_of(header, "verify_width"));
+    settings.verify_rows = 0;
+    if (width != "all") {
+        DP_ASSIGN_OR_RETURN(settings.verify_rows, number_of(header, "verify_width"));
+    }
+    settings.lockstep = nullptr;
+    if (header.treatment.lockstep) {
+        DP_ASSIGN_OR_RETURN(ControlTokens tokens, read_suspended_tokens(directory));
+        settings.lockstep = std::make_shared<const ControlTokens>(std::move(tokens));
+    }
+    return {};
 }
 
 }  // namespace
@@ -33,6 +98,16 @@ fs::path suspended_capture(const fs::path& directory) { return directory / "arm"
 Status write_suspended_state(const fs::path& directory, const state::Snapshot& snapshot, const state::Snapshot* base) {
     if (base != nullptr) DP_RETURN_IF_ERROR(state::write_snapshot(*base, base_file(directory), false));
     return state::write_snapshot(snapshot, boundary_file(directory), false);
+}
+
+Status write_suspended_tokens(const fs::path& directory, const ControlTokens& tokens) {
+    std::string text;
+    for (const ControlCycle& cycle : tokens.cycles) {
+        text += fmt::format("{}", cycle.next_anchor);
+        for (const TokenId id : cycle.committed) text += fmt::format(" {}", id);
+        text += '\n';
+    }
+    return write_file(tokens_file(directory), text);
 }
 
 Result<SuspendedArm> read_suspended(const fs::path& directory) {
@@ -58,7 +133,9 @@ Status adopt_suspended(const fs::path& directory, ProbeRequest& request, ProbeSe
     request.key = captured.key;
     request.prompt.assign(captured.prompt_ids.begin(), captured.prompt_ids.end());
     request.boundary = captured.boundary;
-    DP_ASSIGN_OR_RETURN(request.cycles, cycles_of(header));
+    DP_ASSIGN_OR_RETURN(request.cycles, number_of(header, "cycles"));
+    request.chat_template = header.identity.chat_template;
+    DP_RETURN_IF_ERROR(adopt_settings(directory, header, settings));
     RestoreTreatment& treatment = settings.treatment;
     treatment.move = header.treatment.lane_from != header.treatment.lane_to;
     treatment.tier = state::Tier::process;

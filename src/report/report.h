@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "compare/comparison.h"
+#include "report/page_section.h"
 
 namespace draftprobe {
 
@@ -27,7 +29,8 @@ std::string report_json(const Comparison& comparison, const CaptureNames& names)
 // For a terminal: verdict first, then why, then the facts. Plain ASCII, lines of at most 100 columns where words allow.
 std::string report_text(const Comparison& comparison);
 
-// One self-contained HTML page with inline SVG; no script, no network. Readable in light and dark.
-std::string report_html(const Comparison& comparison);
+// One self-contained HTML page with inline SVG; no script, no network. Readable in light and dark. `sections` stand
+// behind the facts of the comparison, in their order.
+std::string report_html(const Comparison& comparison, const std::vector<PageSection>& sections = {});
 
 }  // namespace draftprobe

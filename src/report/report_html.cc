@@ -33,17 +33,10 @@ background:var(--orange)}.dot.g,.key.g,.dot.e,.key.e{fill:var(--teal);background
 .s-computed{fill:var(--blue);background:var(--blue)}.s-restored{fill:var(--orange);background:var(--orange)}
 .s-carried{fill:var(--teal);background:var(--teal)}.s-none{fill:var(--grey);background:var(--grey)}
 .mark{fill:none;stroke:var(--bad);stroke-width:2}.tick.marked{fill:var(--bad);font-weight:600}
-ul{padding-left:1.2rem}
+.bar{fill:var(--orange)}.v-same{fill:var(--good)}.v-changed,.v-corrupt{fill:var(--bad)}.v-other{fill:var(--warn)}
+ul{padding-left:1.2rem}caption{text-align:left;font-weight:600;padding-top:.75rem}.wide{overflow-x:auto}
+pre{background:var(--panel);padding:.75rem;white-space:pre-wrap;overflow-wrap:anywhere}
 )";
-
-std::string_view verdict_class(Verdict verdict) {
-    switch (verdict) {
-        case Verdict::same: return "same";
-        case Verdict::changed: return "changed";
-        case Verdict::corrupt: return "corrupt";
-        default: return "other";
-    }
-}
 
 void row(std::string& out, std::string_view label, std::string_view value) {
     if (value.empty()) return;
@@ -115,6 +108,45 @@ std::string facts(const Comparison& c) {
     }
     row(out, "Next step", c.next_step);
     return out + "</table>\n";
+}
+
+// The class of a cell that holds a verdict's name; "" for any other text.
+std::string_view cell_class(const std::string& text) {
+    for (const Verdict verdict :
+         {Verdict::same, Verdict::drift, Verdict::changed, Verdict::not_restored, Verdict::not_comparable,
+          Verdict::contaminated, Verdict::insufficient, Verdict::corrupt}) {
+        if (text == verdict_name(verdict)) return verdict_class(verdict);
+    }
+    return {};
+}
+
+std::string page_table(const PageTable& table) {
+    if (table.rows.empty()) return {};
+    std::string out = "<div class=\"wide\"><table>\n";
+    if (!table.caption.empty()) out += fmt::format("<caption>{}</caption>\n", html_escape(table.caption));
+    out += "<tr>";
+    for (const PageColumn& column : table.columns)
+        out += fmt::format("<th{}>{}</th>", column.number ? " class=\"n\"" : "", html_escape(column.title));
+    out += "</tr>\n";
+    for (const std::vector<std::string>& cells : table.rows) {
+        out += "<tr>";
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            const std::string_view css = table.columns[i].number ? "n" : cell_class(cells[i]);
+            out += css.empty() ? std::string("<td>") : fmt::format("<td class=\"{}\">", css);
+            out += html_escape(cells[i]) + "</td>";
+        }
+        out += "</tr>\n";
+    }
+    return out + "</table></div>\n";
+}
+
+std::string page_section(const PageSection& section) {
+    std::string out = fmt::format("<h2>{}</h2>\n", html_escape(section.title));
+    for (const std::string& sentence : section.lead) out += fmt::format("<p>{}</p>\n", html_escape(sentence));
+    out += strip_figure(section.strip);
+    for (const PageTable& table : section.tables) out += page_table(table);
+    if (!section.command.empty()) out += fmt::format("<pre>{}</pre>\n", html_escape(section.command));
+    return out;
 }
 
 std::string list(std::string_view title, const std::vector<std::string>& items) {
@@ -307,7 +339,7 @@ std::string charts(const Comparison& c) {
 
 }  // namespace
 
-std::string report_html(const Comparison& c) {
+std::string report_html(const Comparison& c, const std::vector<PageSection>& sections) {
     std::string out =
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
@@ -325,6 +357,7 @@ std::string report_html(const Comparison& c) {
     out += list("Notes", c.notes);
     out += facts(c);
     out += controls_table(c);
+    for (const PageSection& section : sections) out += page_section(section);
     out += subject(c);
     if (c.verdict != Verdict::corrupt && c.verdict != Verdict::not_comparable) {
         out += acceptance_table(c);

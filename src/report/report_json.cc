@@ -267,7 +267,8 @@ void write_controls(JsonWriter& out, const Comparison& c, bool with_files) {
     out.key("controls").begin_array();
     for (const ControlVerdict& control : c.controls) {
         out.begin_object();
-        out.member("arm", control.arm).member("verdict", verdict_name(control.verdict));
+        out.member("arm", control.arm).member("capture", control.capture);
+        out.member("verdict", verdict_name(control.verdict));
         out.member("why", control.why).member("matched", control.matched);
         if (with_files) out.member("digest", control.digest);
         out.end_object();

@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "base/json.h"
 #include "base/test_directory.h"
 #include "capture/test_capture.h"
 #include "compare/compare.h"
+#include "report/recompute.h"
 #include "report/svg.h"
 
 namespace draftprobe {
@@ -222,8 +226,9 @@ TEST(Report, FurtherControlsAreInEveryView) {
     Comparison c = shifted();
     const std::string without = report_json(c);
     EXPECT_THAT(without, Not(HasSubstr("\"controls\"")));
-    c.controls = {{"natural", Verdict::drift, "values differ & <no> decision flipped", 24, std::string(64, 'd')},
-                  {"repeat", Verdict::same, "24 matched", 24, std::string(64, 'e')}};
+    c.controls = {
+        {"natural", "natural", Verdict::drift, "values differ & <no> decision flipped", 24, std::string(64, 'd')},
+        {"repeat", "repeat", Verdict::same, "24 matched", 24, std::string(64, 'e')}};
     Result<Json> json = parse_json(report_json(c), "report");
     ASSERT_TRUE(json.ok());
     ASSERT_EQ((*json)["controls"].size(), 2u);
@@ -235,6 +240,82 @@ TEST(Report, FurtherControlsAreInEveryView) {
     EXPECT_THAT(report_text(c), HasSubstr("control       natural: DRIFT: values differ"));
     EXPECT_EQ(html_problem(report_html(c)), "");
     EXPECT_THAT(report_html(c), HasSubstr("<td>repeat</td><td class=\"same\">SAME</td>"));
+}
+
+class RecomputeTest : public testing::Test {
+protected:
+    void spill(const std::string& name, const std::string& text) const {
+        std::ofstream(directory_ / name, std::ios::binary) << text;
+    }
+    void write(const std::string& name, const fixture::ArmData& arm) const {
+        EXPECT_TRUE(fixture::write_arm(directory_ / name, arm).ok()) << name;
+    }
+    Result<Comparison> again() const {
+        DP_ASSIGN_OR_RETURN(const ReportSources sources, report_sources(directory_.path()));
+        return compare_with_controls(directory_.path(), sources);
+    }
+    TestDirectory directory_;
+};
+
+TEST_F(RecomputeTest, AReportWithFurtherControlsIsMadeAgainByteForByte) {
+    write("control", fixture::make_arm(Arm::fresh));
+    write("treated", fixture::make_arm(Arm::restored));
+    fixture::ArmData repeat = fixture::make_arm(Arm::repeat);
+    write("repeat", repeat);
+    for (auto& proposal : repeat.steps[0].proposals) proposal += 3;
+    fixture::set_accepted(repeat.steps[0], 0);
+    write("natural", repeat);
+    ReportSources sources;
+    for (const char* arm : {"repeat", "natural"}) sources.controls.push_back({arm, arm});
+    Result<Comparison> made = compare_with_controls(directory_.path(), sources);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    EXPECT_EQ(made->verdict, Verdict::not_comparable);
+    EXPECT_THAT(made->why, HasSubstr("the control 'natural' is CHANGED against the fresh arm"));
+    const std::string report = report_json(*made);
+    EXPECT_EQ((*parse_json(report, "report"))["controls"][1]["capture"], "natural");
+    EXPECT_EQ((*parse_json(report, "report"))["exit"], 4);
+    spill("report.json", report);
+    Result<Comparison> recomputed = again();
+    ASSERT_TRUE(recomputed.ok()) << recomputed.status().message();
+    EXPECT_EQ(report_json(*recomputed), report);
+}
+
+TEST_F(RecomputeTest, APlanSaysWhichRunItsReportIsOf) {
+    std::filesystem::create_directories(directory_ / "controls");
+    std::filesystem::create_directories(directory_ / "runs");
+    write("controls/A", fixture::make_arm(Arm::fresh));
+    write("runs/03-A", fixture::make_arm(Arm::restored));
+    const std::string report = report_json(*compare_captures(directory_ / "controls/A", directory_ / "runs/03-A", {}));
+    spill("report.json", report);
+    EXPECT_EQ(again().status().code(), StatusCode::not_found);
+    spill("plan.json", R"({"representative": "03-A", "judged": [{"run": "01-A"},
+        {"run": "03-A", "control": "controls/A", "capture": "runs/03-A"}]})");
+    ASSERT_TRUE(again().ok());
+    EXPECT_EQ(report_json(*again()), report);
+    for (const char* name : {"../runs/03-A", "/runs/03-A", "runs/../../x", ""}) {
+        spill("plan.json", std::string(R"({"representative": "03-A", "judged": [{"run": "03-A", "control": "controls/A",
+            "capture": ")") + name +
+                               R"("}]})");
+        EXPECT_EQ(again().status().code(), StatusCode::corrupt) << name;
+    }
+    spill("plan.json", R"({"representative": "04-A", "judged": []})");
+    EXPECT_EQ(again().status().code(), StatusCode::corrupt);
+}
+
+TEST_F(RecomputeTest, DeclaredTreatmentsAreReadFromTheReport) {
+    fixture::ArmData control = fixture::make_arm(Arm::fresh);
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    for (auto* arm : {&control, &treated}) arm->header.timing_confounded = true;
+    write("control", control);
+    write("treated", treated);
+    ReportSources sources;
+    EXPECT_THAT(compare_with_controls(directory_.path(), sources)->why, HasSubstr("the verify budget learned online"));
+    sources.options.treat = {"timing_confounded"};
+    const Comparison made = *compare_with_controls(directory_.path(), sources);
+    EXPECT_EQ(made.verdict, Verdict::same);
+    spill("report.json", report_json(made));
+    ASSERT_TRUE(again().ok());
+    EXPECT_EQ(report_json(*again()), report_json(made));
 }
 
 TEST(Report, StatisticsAreInEveryView) {
@@ -314,6 +395,42 @@ TEST(ReportHtml, SaysWhatWasComparedAndWhereItStops) {
     c.pairs.unmatched_control = 3;
     EXPECT_THAT(report_html(c),
                 HasSubstr("last near cycle 5; 3 of the control and 0 of the treated arm have no partner"));
+}
+
+TEST(ReportHtml, SectionsOfStudiesAreLaidOutAndEscaped) {
+    PageSection section;
+    section.title = "Sweep of <x>";
+    section.lead = {"a & b"};
+    section.strip.variable = "suffix";
+    section.strip.points = {{8, Verdict::same, 0, 4}, {9, Verdict::changed, 3, 4}, {10, Verdict::insufficient, 0, 0}};
+    section.tables = {
+        {"Values <all>", {{"suffix", true}, {"Verdict"}}, {{"8", "SAME"}, {"9", "CHANGED"}, {"10", "<b>"}}},
+        {"Nothing", {{"empty"}}, {}}};
+    section.command = "probe --prompt 'a b' <x>";
+    const std::string html = report_html(shifted(), {section, PageSection{"Second", {}, {}, {}, ""}});
+    EXPECT_EQ(html_problem(html), "");
+    for (const char* part :
+         {"<h2>Sweep of &lt;x&gt;</h2>", "<p>a &amp; b</p>", "<caption>Values &lt;all&gt;</caption>",
+          "<th class=\"n\">suffix</th><th>Verdict</th>", "<td class=\"n\">9</td><td class=\"changed\">CHANGED</td>",
+          "<td>&lt;b&gt;</td>", "<pre>probe --prompt &#39;a b&#39; &lt;x&gt;</pre>", "<h2>Second</h2>",
+          "<title>suffix 9: CHANGED, 3 of 4 matched lane-cycles differ</title>", "class=\"v-same\"",
+          "class=\"v-changed\"", "class=\"v-other\""}) {
+        EXPECT_THAT(html, HasSubstr(part));
+    }
+    EXPECT_THAT(html, Not(HasSubstr("Nothing</caption>"))) << "a table without rows is left out";
+    EXPECT_LT(html.find("First difference"), html.find("Sweep of"));
+    EXPECT_EQ(report_html(shifted(), {}), report_html(shifted()));
+}
+
+TEST(ReportHtml, StripsSurviveManyAndDegenerateValues) {
+    PageStrip strip{"boundary", {}};
+    EXPECT_EQ(strip_figure(strip), "");
+    strip.points = {{32, Verdict::corrupt, 0, 0}};
+    EXPECT_THAT(strip_figure(strip), HasSubstr("</svg>"));
+    for (int i = 0; i < 1024; ++i) strip.points.push_back({64 + i, Verdict::same, i, 1024});
+    const std::string figure = strip_figure(strip);
+    EXPECT_THAT(figure, Not(HasSubstr("nan")));
+    EXPECT_THAT(figure, HasSubstr("1023 differ"));
 }
 
 TEST(ReportHtml, CheckerSeesBrokenPages) {

@@ -164,6 +164,79 @@ std::string chart_figure(const Chart& chart) {
     return out + "</figure>\n";
 }
 
+namespace {
+
+// Verdicts that occur, in the order of their exit status.
+std::vector<Verdict> verdicts_of(const std::vector<StripPoint>& points) {
+    std::vector<Verdict> verdicts;
+    for (const StripPoint& point : points) {
+        if (std::find(verdicts.begin(), verdicts.end(), point.verdict) == verdicts.end())
+            verdicts.push_back(point.verdict);
+    }
+    std::sort(verdicts.begin(), verdicts.end(),
+              [](Verdict a, Verdict b) { return std::pair(verdict_exit(a), a) < std::pair(verdict_exit(b), b); });
+    return verdicts;
+}
+
+}  // namespace
+
+std::string strip_figure(const PageStrip& strip) {
+    if (strip.points.empty()) return {};
+    constexpr double kBars = 80;
+    constexpr double kMarks = 18;
+    constexpr double kLabels = 130;
+    const std::vector<Verdict> verdicts = verdicts_of(strip.points);
+    std::int64_t most = 1;
+    for (const StripPoint& point : strip.points) most = std::max(most, point.differing);
+    const double slot = (kWidth - kLabels - kRight) / static_cast<double>(strip.points.size());
+    const double bottom = kTop + kBars;
+    const double height = bottom + kMarks * static_cast<double>(verdicts.size()) + 40;
+    std::string out = fmt::format("<figure><figcaption>Differing lane-cycles and verdict by {}</figcaption>",
+                                  html_escape(strip.variable));
+    out += open_svg(height, "differing lane-cycles and verdict by value");
+    const auto label = [&](double y, std::string_view text) {
+        out += fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLabels - 8,
+                           y, text);
+    };
+    label(kTop + 8, fmt::format("{} differ", most));
+    label(bottom, "0");
+    out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>", kLabels,
+                       bottom, kWidth - kRight, bottom);
+    for (std::size_t v = 0; v < verdicts.size(); ++v)
+        label(bottom + kMarks * static_cast<double>(v) + 14, verdict_name(verdicts[v]));
+    for (std::size_t i = 0; i < strip.points.size(); ++i) {
+        const StripPoint& point = strip.points[i];
+        const double x = kLabels + slot * static_cast<double>(i);
+        const double width = std::max(0.5, slot * 0.85);
+        const std::string title =
+            fmt::format("<title>{} {}: {}, {} of {} matched lane-cycles differ</title>", html_escape(strip.variable),
+                        point.value, verdict_name(point.verdict), point.differing, point.matched);
+        const double bar = kBars * static_cast<double>(point.differing) / static_cast<double>(most);
+        out += fmt::format("<rect class=\"bar\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\">{}</rect>",
+                           x, bottom - bar, width, bar, title);
+        const auto line =
+            static_cast<double>(std::find(verdicts.begin(), verdicts.end(), point.verdict) - verdicts.begin());
+        out += fmt::format("<rect class=\"v-{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"12\">{}</rect>",
+                           verdict_class(point.verdict), x, bottom + kMarks * line + 4, width, title);
+    }
+    const double below = bottom + kMarks * static_cast<double>(verdicts.size()) + 16;
+    out += fmt::format(
+        "<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text><text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\" "
+        "text-anchor=\"end\">{}</text><text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>",
+        kLabels, below, strip.points.front().value, kWidth - kRight, below, strip.points.back().value,
+        (kLabels + kWidth - kRight) / 2, below + 14, html_escape(strip.variable));
+    return out + "</svg></figure>\n";
+}
+
+std::string_view verdict_class(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::same: return "same";
+        case Verdict::changed: return "changed";
+        case Verdict::corrupt: return "corrupt";
+        default: return "other";
+    }
+}
+
 std::string ledger_figure(const std::vector<LedgerRow>& rows, const std::optional<FirstDifference>& first) {
     constexpr double kRowHeight = 22;
     constexpr double kLabels = 350;

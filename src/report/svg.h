@@ -8,11 +8,15 @@
 #include <vector>
 
 #include "compare/comparison.h"
+#include "report/page_section.h"
 
 namespace draftprobe {
 
 // `&`, `<`, `>`, both quotes escaped; control characters and bytes that are not UTF-8 replaced.
 std::string html_escape(std::string_view text);
+
+// CSS class of a verdict.
+std::string_view verdict_class(Verdict verdict);
 
 struct ChartLine {
     std::string name;
@@ -32,6 +36,9 @@ struct Chart {
 
 // A <figure> with caption, legend, axes and lines; a sentence instead of a drawing when there is no point.
 std::string chart_figure(const Chart& chart);
+
+// A strip as a <figure>; "" without points.
+std::string strip_figure(const PageStrip& strip);
 
 // Components of the ledger as bars over positions, one row per arm, event and component, coloured by source.
 // `first` marks the row that the first difference names.

@@ -75,6 +75,12 @@ void write_summary(JsonWriter& json, const CaseSummary& summary) {
     } else {
         json.null();
     }
+    json.key("shift_tokens");
+    if (summary.shift_tokens) {
+        json.value(*summary.shift_tokens);
+    } else {
+        json.null();
+    }
     json.member("matched", summary.matched).member("differing", summary.differing);
     json.member("retained_difference", summary.retained_difference);
     json.key("max_relative_l2");
@@ -104,7 +110,7 @@ Result<Comparison> run_treated(const probe::Assembly& assembly, const Case& item
     settings.treatment.faults = probe::faults_of(item.settings.treatment, Arm::restored);
     if (item.lockstep) DP_RETURN_IF_ERROR(follow_control(control, item.request, settings));
     DP_RETURN_IF_ERROR(probe::run_arm(assembly, item.request, settings, Arm::restored, treated, false).status());
-    return compare_captures(control, treated, {});
+    return compare_captures(control, treated, {item.treat});
 }
 
 Result<CaseSummary> run_case(const probe::Assembly& assembly, const Case& item, const fs::path& scratch) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/json_writer.h"
 #include "compare/comparison.h"
@@ -19,6 +20,7 @@ struct Case {
     probe::ProbeRequest request;
     probe::ProbeSettings settings;  // lockstep is set by run_treated
     bool lockstep = false;
+    std::vector<std::string> treat;  // declared treatments of the comparison (compare/compare.h)
 };
 
 // What a case says about the treatment. Only CHANGED and DRIFT are differences, only SAME is none; every other verdict
@@ -48,7 +50,8 @@ CaseSummary summarise(const Comparison& comparison);
 std::string changed_list(const CaseSummary& summary);
 // "stage/component", or "".
 std::string first_place(const CaseSummary& summary);
-// Members verdict, outcome, changed, first, pairs, retained_difference, max_relative_l2 of the object that is open.
+// Members verdict, outcome, changed, first, shift_tokens, matched, differing, retained_difference and
+// max_relative_l2 of the object that is open.
 void write_summary(JsonWriter& json, const CaseSummary& summary);
 
 // Makes `settings` follow the cycles of a control's capture.

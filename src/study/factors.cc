@@ -21,7 +21,7 @@ FactorSet bit(std::size_t index) { return FactorSet{1} << index; }
 
 bool closed(const std::vector<Factor>& factors, FactorSet set) {
     for (std::size_t i = 0; i < factors.size(); ++i) {
-        if ((set & bit(i)) != 0 && factors[i].needs && (set & bit(*factors[i].needs)) == 0) return false;
+        if ((set & bit(i)) != 0 && (factors[i].needs & ~set) != 0) return false;
     }
     return true;
 }
@@ -29,7 +29,7 @@ bool closed(const std::vector<Factor>& factors, FactorSet set) {
 FactorSet last_factors(const std::vector<Factor>& factors, FactorSet set) {
     FactorSet last = set;
     for (std::size_t i = 0; i < factors.size(); ++i) {
-        if ((set & bit(i)) != 0 && factors[i].needs) last &= ~bit(*factors[i].needs);
+        if ((set & bit(i)) != 0) last &= ~factors[i].needs;
     }
     return last;
 }
@@ -74,23 +74,19 @@ Result<std::vector<Factor>> factors_of(const probe::ProbeSettings& settings) {
     const probe::RestoreTreatment& t = settings.treatment;
     std::vector<Factor> factors;
     if (settings.engine.kv_format != state::KvFormat::bf16) {
-        factors.push_back({"kv-format", "bf16", std::string(state::kv_format_name(settings.engine.kv_format)), {}});
+        factors.push_back({"kv-format", "bf16", std::string(state::kv_format_name(settings.engine.kv_format)), 0});
     }
-    if (!factors.empty() && t.tier == state::Tier::process) {
-        return unsupported(
-            "--factors with --tier process and another KV format than bf16: the second process knows only the asked "
-            "format, expected --tier memory or disk, or --kv bf16");
-    }
-    const std::size_t snapshot = factors.size();
-    factors.push_back({"snapshot", "none", "taken and restored", {}});
+    const FactorSet format = bit(factors.size()) - 1;  // the KV format where it is a factor, else none
+    const FactorSet snapshot = bit(factors.size());
+    factors.push_back({"snapshot", "none", "taken and restored", 0});
     if (t.move) factors.push_back({"move", "same lane", "another lane, left dirty", snapshot});
     if (t.tier != state::Tier::memory)
         factors.push_back({"tier", "memory", std::string(state::tier_name(t.tier)), snapshot});
     if (t.target != state::TargetRestore::exact)
         factors.push_back({"target-form", "exact", std::string(state::target_restore_name(t.target)), snapshot});
-    std::size_t form_needs = snapshot;
+    FactorSet form_needs = snapshot;
     if (t.draft == DraftRestore::rows || t.draft == DraftRestore::rows_q4) {
-        form_needs = factors.size();
+        form_needs = bit(factors.size());
         factors.push_back({"ring-rebuild", "copied", "rebuilt from the rows", snapshot});
     }
     if (t.draft != DraftRestore::exact && t.draft != DraftRestore::rows) {
@@ -110,7 +106,8 @@ Result<std::vector<Factor>> factors_of(const probe::ProbeSettings& settings) {
             return invalid_argument(
                 fmt::format("--factors: found --inject {} twice, expected every fault once", fault.spelling));
         }
-        factors.push_back({"fault", "none", fault.spelling, snapshot});
+        const bool needs_format = fault.kind == instrument::FaultKind::double_quantisation;
+        factors.push_back({"fault", "none", fault.spelling, snapshot | (needs_format ? format : 0)});
     }
     // More than enough for any treatment of that many factors to exceed the cells.
     constexpr std::size_t kMostFactors = 12;
@@ -197,7 +194,8 @@ std::string cell_label(const std::vector<Factor>& factors, FactorSet cell) {
 
 Result<FactorStudy> run_factors(const probe::Assembly& assembly, const Case& item, const fs::path& control,
                                 const Comparison& whole, const fs::path& directory,
-                                const std::function<void(std::size_t, std::size_t)>& progress) {
+                                const std::function<void(std::size_t, std::size_t)>& progress,
+                                const RunCell& run_cell) {
     FactorStudy study;
     DP_ASSIGN_OR_RETURN(study.factors, factors_of(item.settings));
     const std::vector<FactorSet> cells = factor_cells(study.factors);
@@ -226,6 +224,8 @@ Result<FactorStudy> run_factors(const probe::Assembly& assembly, const Case& ite
         cell.factors = cells[i];
         if (i + 1 == cells.size()) {
             cell.summary = summarise(whole);
+            cell.control = "control";
+            cell.treated = "treated";
         } else if (!restores(study.factors, cells[i])) {
             cell.summary.verdict = Verdict::same;
             cell.summary.why = "a control";
@@ -233,11 +233,13 @@ Result<FactorStudy> run_factors(const probe::Assembly& assembly, const Case& ite
         } else {
             Case one = item;
             one.settings = settings_of(item.settings, study.factors, cells[i]);
-            const bool own_format = kv && (cells[i] & bit(0)) != 0;
-            DP_ASSIGN_OR_RETURN(const Comparison judged,
-                                run_treated(assembly, one, own_format || !kv ? control : plain_control,
-                                            directory / file_label(study.factors, cells[i])));
+            const bool plain = kv && (cells[i] & bit(0)) == 0;
+            const fs::path& fresh = plain ? plain_control : control;
+            const fs::path treated = directory / file_label(study.factors, cells[i]);
+            DP_ASSIGN_OR_RETURN(const Comparison judged, run_cell(assembly, one, fresh, treated));
             cell.summary = summarise(judged);
+            cell.control = fresh.lexically_relative(directory.parent_path()).generic_string();
+            cell.treated = treated.lexically_relative(directory.parent_path()).generic_string();
             ++study.arms;
         }
         study.cells.push_back(std::move(cell));
@@ -256,9 +258,13 @@ std::string number(const std::optional<double>& value) {
     return value ? fmt::format("{:+.3g}", *value) : std::string("unknown");
 }
 
+}  // namespace
+
 bool is_zero(const FactorEffect& e) {
     return e.differs == 0 && e.differing_pairs == 0 && e.retained == 0 && (!e.drift || *e.drift == 0);
 }
+
+bool is_interaction(const FactorEffect& effect) { return std::popcount(effect.last) > 1; }
 
 std::string effect_label(const FactorStudy& study, const FactorEffect& effect) {
     std::vector<std::string> names;
@@ -271,30 +277,65 @@ std::string effect_label(const FactorStudy& study, const FactorEffect& effect) {
     return label;
 }
 
-std::string attribution_text(const FactorStudy& study) {
-    std::string out;
-    for (const FactorSet source : study.sources) {
-        const FactorSet last = last_factors(study.factors, source);
-        const std::string label = cell_label(study.factors, last);
-        if (std::popcount(last) == 1) {
-            out += fmt::format("  {} alone makes it differ.\n", label);
-        } else {
-            out += fmt::format("  {} differ only together: an interaction.\n", label);
-        }
+namespace {
+
+const CaseSummary& summary_of(const FactorStudy& study, FactorSet set) {
+    return std::find_if(study.cells.begin(), study.cells.end(),
+                        [set](const FactorCell& cell) { return cell.factors == set; })
+        ->summary;
+}
+
+// "CHANGED at restore/draft_context".
+std::string finding_text(const CaseSummary& summary) {
+    const std::string place = first_place(summary);
+    return fmt::format("{}{}{}", verdict_name(summary.verdict), place.empty() ? "" : " at ", place);
+}
+
+// What combinations that decide nothing leave open; "" when there is none.
+std::string untested_text(const FactorStudy& study) {
+    std::size_t restored = 0;
+    std::vector<std::string_view> verdicts;
+    std::size_t untested = 0;
+    for (const FactorCell& cell : study.cells) {
+        restored += restores(study.factors, cell.factors) ? 1 : 0;
+        if (outcome_of(cell.summary.verdict) != Outcome::untested) continue;
+        ++untested;
+        const std::string_view name = verdict_name(cell.summary.verdict);
+        if (std::find(verdicts.begin(), verdicts.end(), name) == verdicts.end()) verdicts.push_back(name);
     }
-    for (const FactorSet cell : study.masked) {
-        out += fmt::format("  {} is SAME although a part of it differs: one factor hides another.\n",
-                           cell_label(study.factors, cell));
-    }
-    const bool untested = std::any_of(study.cells.begin(), study.cells.end(), [](const FactorCell& cell) {
-        return outcome_of(cell.summary.verdict) == Outcome::untested;
-    });
-    if (untested) out += "  Some combinations were not tested; what they would say is not known.\n";
-    if (out.empty()) out = "  No combination differs: there is nothing to attribute.\n";
-    return out;
+    if (untested == 0) return {};
+    const std::string which = fmt::format("({}: {})", untested, fmt::join(verdicts, ", "));
+    if (untested == restored) return fmt::format("No combination was tested {}: nothing can be attributed.", which);
+    return fmt::format("Some combinations were not tested {}; what they would say is not known.", which);
 }
 
 }  // namespace
+
+std::vector<std::string> attribution(const FactorStudy& study) {
+    std::vector<std::string> out;
+    for (const FactorSet source : study.sources) {
+        const FactorSet last = last_factors(study.factors, source);
+        const std::string label = cell_label(study.factors, last);
+        const std::string finding = finding_text(summary_of(study, source));
+        if (std::popcount(last) == 1) {
+            out.push_back(fmt::format("{} alone makes it differ. ({})", label, finding));
+        } else {
+            out.push_back(fmt::format("{} differ only together: an interaction. ({})", label, finding));
+        }
+    }
+    for (const FactorSet cell : study.masked) {
+        const bool smallest = std::none_of(study.masked.begin(), study.masked.end(),
+                                           [cell](FactorSet other) { return other != cell && (other & ~cell) == 0; });
+        if (!smallest) continue;
+        out.push_back(fmt::format("{} is SAME although a part of it differs: one factor hides another.",
+                                  cell_label(study.factors, cell)));
+    }
+    if (std::string untested = untested_text(study); !untested.empty()) out.push_back(std::move(untested));
+    if (out.empty()) out.emplace_back("No combination differs: there is nothing to attribute.");
+    return out;
+}
+
+bool is_unknown(const FactorEffect& e) { return !e.differs && !e.differing_pairs && !e.retained && !e.drift; }
 
 std::string factors_text(const FactorStudy& study) {
     std::string out = fmt::format("\nFactors: {} combinations of {}, {} arms run\n", study.cells.size(),
@@ -319,19 +360,22 @@ std::string factors_text(const FactorStudy& study) {
         out += fmt::format("\nKV format itself, fresh against fresh, declared: {}: {}\n",
                            verdict_name(study.kv_format->verdict), study.kv_format->why);
     }
-    out += "\nEffects and interactions\n";
+    out += "\nMain effects and interactions\n";
     std::size_t zero = 0;
+    std::size_t unknown = 0;
     for (const FactorEffect& effect : study.effects) {
-        if (is_zero(effect)) {
-            ++zero;
-            continue;
-        }
-        out += fmt::format("  {}: differs {}, pairs {}, retained {}, drift {}\n", effect_label(study, effect),
+        zero += is_zero(effect) ? 1 : 0;
+        unknown += is_unknown(effect) ? 1 : 0;
+        if (is_zero(effect) || is_unknown(effect)) continue;
+        out += fmt::format("  {} {}: differs {}, pairs {}, retained {}, drift {}\n",
+                           is_interaction(effect) ? "interaction" : "effect of  ", effect_label(study, effect),
                            number(effect.differs), number(effect.differing_pairs), number(effect.retained),
                            number(effect.drift));
     }
     if (zero > 0) out += fmt::format("  {} effects are zero.\n", zero);
-    out += "\nAttribution (to every smallest combination that differs)\n" + attribution_text(study);
+    if (unknown > 0) out += fmt::format("  {} effects are unknown: a combination in them was not tested.\n", unknown);
+    out += "\nAttribution (to every smallest combination that differs)\n";
+    for (const std::string& sentence : attribution(study)) out += fmt::format("  {}\n", sentence);
     return out;
 }
 
@@ -365,18 +409,14 @@ std::string factors_json(const FactorStudy& study) {
     json.key("factors").begin_array();
     for (const Factor& factor : study.factors) {
         json.begin_object().member("name", factor.name).member("off", factor.off).member("on", factor.on);
-        json.key("needs");
-        if (factor.needs) {
-            json.value(study.factors[*factor.needs].label());
-        } else {
-            json.null();
-        }
+        write_labels(json, "needs", study, factor.needs);
         json.end_object();
     }
     json.end_array().key("cells").begin_array();
     for (const FactorCell& cell : study.cells) {
         json.begin_object();
         write_labels(json, "factors", study, cell.factors);
+        if (!cell.treated.empty()) json.member("control", cell.control).member("capture", cell.treated);
         write_summary(json, cell.summary);
         json.end_object();
     }
@@ -403,7 +443,8 @@ std::string factors_json(const FactorStudy& study) {
     for (const FactorSet source : study.sources) {
         json.begin_object();
         write_labels(json, "factors", study, last_factors(study.factors, source));
-        json.member("interaction", std::popcount(last_factors(study.factors, source)) > 1).end_object();
+        json.member("interaction", std::popcount(last_factors(study.factors, source)) > 1);
+        json.member("verdict", verdict_name(summary_of(study, source).verdict)).end_object();
     }
     json.end_array().key("masked").begin_array();
     for (const FactorSet cell : study.masked) {

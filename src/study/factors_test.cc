@@ -140,7 +140,15 @@ TEST(Factors, an_untested_cell_makes_effects_unknown_and_not_zero) {
     study.cells.back().summary.verdict = Verdict::insufficient;
     analyse(study);
     EXPECT_FALSE(study.effects.back().differs.has_value());
-    EXPECT_THAT(factors_text(study), HasSubstr("Some combinations were not tested"));
+    EXPECT_THAT(factors_text(study), HasSubstr("Some combinations were not tested (1: INSUFFICIENT)"));
+    EXPECT_THAT(factors_text(study), HasSubstr("1 effects are unknown"));
+    for (FactorCell& cell : study.cells) {
+        if (cell.factors != 0) cell.summary.verdict = Verdict::not_restored;
+    }
+    study.effects.clear();
+    analyse(study);
+    EXPECT_THAT(attribution(study),
+                ElementsAre("No combination was tested (2: NOT_RESTORED): nothing can be attributed."));
 }
 
 }  // namespace

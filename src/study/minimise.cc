@@ -119,8 +119,9 @@ private:
 
 }  // namespace
 
-bool same_finding(const CaseSummary& a, const CaseSummary& b) {
-    return a.verdict == b.verdict && first_place(a) == first_place(b);
+bool same_finding(const CaseSummary& summary, const CaseSummary& finding) {
+    return summary.verdict == finding.verdict && first_place(summary) == first_place(finding) &&
+           (!finding.shift_tokens || summary.shift_tokens == finding.shift_tokens);
 }
 
 Result<Minimised> minimise_with(const Case& item, std::size_t max_runs, const Holds& holds) {
@@ -160,8 +161,9 @@ std::string minimised_text(const Minimised& m) {
                                   m.bounded ? " (their bound: it may shrink further)" : "");
     out += fmt::format("  prompt  {} -> {} tokens\n  prefix  {} -> {}\n  cycles  {} -> {}\n", m.prompt_before,
                        request.prompt.size(), m.boundary_before, request.boundary, m.cycles_before, request.cycles);
-    out += fmt::format("  still   {}{}{}\n", verdict_name(m.summary.verdict), m.summary.first ? ", first at " : "",
-                       first_place(m.summary));
+    out += fmt::format("  still   {}{}{}{}\n", verdict_name(m.summary.verdict), m.summary.first ? ", first at " : "",
+                       first_place(m.summary),
+                       m.summary.shift_tokens ? fmt::format(", shift {:+}", *m.summary.shift_tokens) : "");
     return out;
 }
 

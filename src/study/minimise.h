@@ -1,4 +1,5 @@
-// Minimising: the smallest prompt, prefix and number of cycles that still give the verdict, stage and component.
+// Minimising: the smallest prompt, prefix and number of cycles that still give the verdict, stage and component, and
+// the shift of context rows where the finding has one.
 //
 // Four reductions in turn, each by halving: cycles; whole pages off the front, with the boundary; tokens off the end;
 // the boundary itself, in pages. Rounds go on until none of them succeeds, so the result cannot be made smaller by any
@@ -25,8 +26,8 @@ struct Minimised {
     std::size_t cycles_before = 0;
 };
 
-// The same verdict, first stage and first component.
-bool same_finding(const CaseSummary& a, const CaseSummary& b);
+// The same verdict, first stage and first component as the finding, and the same shift where the finding has one.
+bool same_finding(const CaseSummary& summary, const CaseSummary& finding);
 
 // Decides whether a smaller case still shows the finding.
 using Holds = std::function<Result<bool>(const Case&)>;

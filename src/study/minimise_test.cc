@@ -55,6 +55,23 @@ TEST(Minimise, stops_at_the_bound_and_says_so) {
     EXPECT_TRUE(result.value().bounded);
 }
 
+TEST(Minimise, a_finding_without_its_shift_is_another_finding) {
+    CaseSummary finding;
+    finding.verdict = Verdict::changed;
+    finding.first = FirstDifference{"restore", "draft_context", {}, 1, "rows shifted by +8"};
+    finding.shift_tokens = 8;
+    CaseSummary smaller = finding;
+    EXPECT_TRUE(same_finding(smaller, finding));
+    smaller.shift_tokens.reset();
+    EXPECT_FALSE(same_finding(smaller, finding));
+    EXPECT_TRUE(same_finding(finding, smaller)) << "a shift that shows up later is no loss";
+    smaller.shift_tokens = 5;
+    EXPECT_FALSE(same_finding(smaller, finding));
+    smaller = finding;
+    smaller.first->component = "draft_ring";
+    EXPECT_FALSE(same_finding(smaller, finding));
+}
+
 TEST(Minimise, passes_errors_on) {
     const Holds broken = [](const Case&) -> Result<bool> { return internal_error("broken"); };
     EXPECT_EQ(minimise_with(numbered(150, 96, 4), 200, broken).status().code(), StatusCode::internal);

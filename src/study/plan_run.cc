@@ -473,8 +473,7 @@ std::string plan_text(const PlanResult& result) {
     out += fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}\n", "run", "lane", "arm", "verdict", "first", "changed");
     for (const JudgedRun& run : result.judged) {
         const CaseSummary summary = summarise(run.comparison);
-        std::string line = fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}", run.name, run.lane,
-                                       run.arm == Arm::restored ? "restored" : "computed",
+        std::string line = fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}", run.name, run.lane, arm_name(run.arm),
                                        verdict_name(summary.verdict), first_place(summary), changed_list(summary));
         line.erase(line.find_last_not_of(' ') + 1);
         out += line + "\n";
@@ -499,6 +498,7 @@ std::string plan_json(const PlanResult& result) {
     for (const JudgedRun& run : result.judged) {
         json.begin_object().member("run", run.name).member("request", run.request).member("lane", run.lane);
         json.member("arm", arm_name(run.arm));
+        json.member("control", "controls/" + run.request).member("capture", "runs/" + run.name);
         write_summary(json, summarise(run.comparison));
         json.key("warnings").begin_array();
         for (const std::string& warning : run.warnings) json.value(warning);

@@ -106,8 +106,10 @@ Result<Case> case_at(const probe::Assembly& assembly, const Case& item, SweepVar
             const Position most = window == 0 ? length : std::min(length, window - 1);
             if (value <= kPageTokens || value > most) {
                 return outside(variable, value,
-                               fmt::format("{} to {}: more than a page, at most the window less one and the prompt",
-                                           kPageTokens + 1, most));
+                               fmt::format("{} to {}: more than a page, and at most the draft's window of {} less one, "
+                                           "beyond which the draft does not see all of the restore, and the prompt's "
+                                           "{} tokens",
+                                           kPageTokens + 1, most, window, length));
             }
             prompt.erase(prompt.begin(), prompt.end() - value);
             varied.request.boundary = (value - 1) / kPageTokens * kPageTokens;

@@ -1,5 +1,6 @@
 // Every bad input: exit 2, one paragraph with found and expected, and nothing written.
 #include <algorithm>
+#include <tuple>
 
 #include "program.h"
 
@@ -48,7 +49,8 @@ TEST_F(BadInput, unknown_misplaced_repeated_and_missing_options) {
     const std::string request = "probe " + pair() + "--prompt-ids ids.json --prefix-tokens 96 ";
     expect_refused(request + "--cycels 3", {"unknown option \"--cycels\"", "did you mean --cycles?"});
     expect_refused(request + "-x", {"unknown option \"-x\""});
-    expect_refused(request + "--treat kv_format", {"--treat", "option of compare only"});
+    expect_refused(request + "--after-restore", {"--after-restore", "option of budget calibrate only"});
+    expect_refused(request + "--treat kv_format", {"--treat: found \"kv_format\"", "expected timing_confounded"});
     expect_refused(request + "--kv int8 --kv bf16", {"--kv is given twice"});
     expect_refused(request + "extra", {"found \"extra\", expected options only"});
     expect_refused(request + "--json=yes", {"--json: found a value, expected none"});
@@ -262,6 +264,51 @@ TEST_F(BadInput, captures_that_are_not_there) {
     expect_refused("inspect ids.json", {"ids.json: found something that is not a directory"});
     std::filesystem::create_directory(path("hollow"));
     expect_refused("inspect hollow", {"hollow: found a directory without config.json and capture.json"});
+}
+
+// With --json a failure is an object as well: whoever parses stdout finds one whatever happened.
+TEST_F(BadInput, is_an_object_with_json) {
+    const std::string request = "--prompt-ids ids.json --prefix-tokens 96 ";
+    const std::tuple<std::string, int, const char*, const char*> cases[] = {
+        {"probe " + pair() + "--prompt-ids none.json --prefix-tokens 96 --json", 2, "not_found", "none.json"},
+        {"probe --json", 2, "invalid_argument", "--target DIR is missing"},
+        {"probe --json --bisect", 125, "invalid_argument", "--target DIR is missing"},
+        {"capture " + pair() + request + "--json --out c", 2, "invalid_argument", "--arm"},
+        {"compare nowhere elsewhere --json", 2, "not_found", "nowhere"},
+        {"inspect nowhere --json", 2, "not_found", "nowhere"},
+        {"generate --json " + pair() + "--prompt-ids none.json", 2, "not_found", "none.json"},
+        {"bench probe --json " + pair() + "--prompt-ids none.json --prefix-tokens 96", 2, "not_found", "none.json"},
+        {"bench snapshot --json --draft x", 2, "", ""},
+        {"budget calibrate nowhere --json --out s.json", 2, "invalid_argument", "found neither costs nor models"},
+        {"version --json --nonsense", 2, "invalid_argument", "--nonsense"},
+        {"archive --json", 2, "unsupported", "archive is not available"},
+        {"nonsense --json", 2, "invalid_argument", "unknown command"},
+    };
+    for (const auto& [words, exit, code, message] : cases) {
+        const ProgramRun result = run(words);
+        EXPECT_EQ(result.exit, exit) << words;
+        const Json json = parsed(result.out);
+        ASSERT_TRUE(json.contains("error")) << words << "\n" << result.out << result.err;
+        EXPECT_EQ(json["exit"], exit) << words;
+        if (*code != 0) {
+            EXPECT_EQ(json["error"]["code"], code) << words << result.err;
+        }
+        EXPECT_THAT(json["error"]["message"].get<std::string>(), ::testing::HasSubstr(message));
+        EXPECT_THAT(result.err, ::testing::HasSubstr(message));
+        EXPECT_EQ(names(), before_) << words;
+    }
+    spill(path("c"), "");
+    EXPECT_EQ(run("inspect c -- --json").out, "") << "a name behind -- is no option";
+}
+
+// The class for studying drift has nothing to measure there.
+TEST_F(BadInput, schedule_sensitive_belongs_to_probe_and_capture) {
+    for (const std::string& command : {"generate " + pair() + "--prompt-ids ids.json ",
+                                       "bench probe " + pair() + "--prompt-ids ids.json --prefix-tokens 96 ",
+                                       "bench snapshot --size-mib 1 --repeats 1 " + pair()}) {
+        expect_refused(command + "--numerics schedule-sensitive",
+                       {"--numerics schedule-sensitive", "use f32 or i8dot"});
+    }
 }
 
 // For 'git bisect run', which takes exit 2 for a bad commit.

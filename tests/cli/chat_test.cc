@@ -54,6 +54,16 @@ TEST_F(ChatProgram, probes_a_chat_and_says_which_template) {
     EXPECT_EQ(parsed(run("inspect o/treated --json").out)["chat"]["thinking"], "on");
 }
 
+// The smaller requests are ids without a template; the command line that the second process reads has the chat.
+TEST_F(ChatProgram, is_minimised_in_two_processes) {
+    const ProgramRun result = run("probe " + pair() + chat() +
+                                  "--thinking off --prefix-tokens 224 --cycles 2 --tier process --inject "
+                                  "context-shift=5 --minimize --json --out o");
+    ASSERT_EQ(result.exit, 1) << result.err;
+    EXPECT_EQ(parsed(result.out)["minimized"]["after"]["shift_tokens"], 5);
+    EXPECT_LT(parsed(result.out)["minimized"]["after"]["prompt_tokens"].get<int>(), 60);
+}
+
 TEST_F(ChatProgram, records_template_mode_effort_and_rendered_text) {
     const Json on = captured(chat() + "--thinking on", "on")["identity"]["template"];
     EXPECT_EQ(on["digest"].get<std::string>().size(), 64u);

@@ -41,7 +41,10 @@ TEST_F(ProbeProgram, is_same_and_leaves_captures_and_a_report) {
     EXPECT_EQ(json["pairs"]["matched"], 4);
     EXPECT_EQ(json["captures"]["control"]["path"], "o/control");
     ASSERT_EQ(json["controls"].size(), 3u);
-    for (const Json& control : json["controls"]) EXPECT_EQ(control["verdict"], "SAME") << control.dump();
+    for (const Json& control : json["controls"]) {
+        EXPECT_EQ(control["verdict"], "SAME") << control.dump();
+        EXPECT_TRUE(present("o/" + control["capture"].get<std::string>() + "/capture.json")) << control.dump();
+    }
     EXPECT_THAT(result.err, HasSubstr("numerics f32 (the target is not quantised)"));
     EXPECT_THAT(result.err, ::testing::Not(HasSubstr("\r")));
 
@@ -133,6 +136,13 @@ TEST_F(ProbeProgram, lists_faults_without_models) {
         EXPECT_EQ(result.exit, 0);
         EXPECT_THAT(result.out, HasSubstr("context-shift=N\n"));
         EXPECT_EQ(result.err, "");
+        const Json json = parsed(run(std::string(command) + " --list-faults --json").out);
+        ASSERT_GE(json["faults"].size(), 10u);
+        for (const Json& fault : json["faults"]) {
+            EXPECT_THAT(result.out,
+                        HasSubstr(fault["name"].get<std::string>() + "=" + fault["argument"].get<std::string>() +
+                                  "\n    " + fault["text"].get<std::string>() + "\n"));
+        }
     }
 }
 

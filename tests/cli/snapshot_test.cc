@@ -143,6 +143,38 @@ TEST_F(SnapshotProgram, a_signal_leaves_nothing_of_either_process) {
     }
 }
 
+// SIGKILL gives the first process no chance to stop the second one, which has seconds of work before it.
+TEST_F(SnapshotProgram, a_killed_process_takes_the_second_one_with_it) {
+    const std::string script = R"(
+        "$BIN" capture --arm restored --target "$M/mini-dense-mlx4" --draft "$M/mini-dense-draft" \
+            --prompt "$M/prompts/draft_forward.cc.txt" --prefix-tokens 32 --cycles 200 --digest-every 1 \
+            --tier process --threads 1 --out o >/dev/null 2>&1 & pid=$!
+        child=
+        while [ -d /proc/$pid ]; do
+            child=$(cat /proc/$pid/task/$pid/children 2>/dev/null); [ -n "$child" ] && break
+            sleep 0.005
+        done
+        sleep $PAUSE
+        kill -KILL $pid 2>/dev/null; wait $pid 2>/dev/null
+        [ -n "$child" ] || { echo none; exit; }
+        for i in $(seq 100); do
+            state=$(sed 's/.*) //' /proc/${child% }/stat 2>/dev/null | cut -c1)
+            case "$state" in ''|Z|X) echo gone; exit;; esac
+            sleep 0.01
+        done
+        kill -KILL $child; echo survived)";
+    for (const std::string pause : {"0", "0.1", "0.5"}) {
+        const ProgramRun result = shell("BIN='" + std::string(DRAFTPROBE_BINARY) +
+                                        "'; M='" DRAFTPROBE_SOURCE_DIR "/models'; PAUSE=" + pause + "; " + script);
+        EXPECT_EQ(result.out, "gone\n") << pause;
+        EXPECT_FALSE(present("o")) << pause;
+        for (const std::string& name : names()) {
+            EXPECT_TRUE(name == "ids.json" || name.rfind(".o.", 0) == 0) << name;
+            if (name != "ids.json") std::filesystem::remove_all(path(name));
+        }
+    }
+}
+
 TEST_F(SnapshotProgram, measures_snapshots_and_prefixes) {
     const ProgramRun result = run("bench snapshot --size-mib 1 --repeats 2 --tokens 64 --json " + pair());
     ASSERT_EQ(result.exit, 0) << result.err;
