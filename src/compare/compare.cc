@@ -90,6 +90,7 @@ public:
         }
         if (is_computing_arm(header) && contaminated_.empty()) check_provenance(treated, step);
         if (treated) check_witnesses(step);
+        if (step.state_digests.empty()) cycles_without_digests = true;
         std::map<std::string, ArmStop>& stops = stops_[treated ? 1 : 0];
         if (has_error(step)) {
             const bool draft = step.drafted_cut == CutReason::error || step.offered_cut == CutReason::error;
@@ -244,6 +245,7 @@ public:
 
     Findings findings;
     bool hard = false;
+    bool cycles_without_digests = false;
 
 private:
     static constexpr int kBeforeAll = -1;
@@ -655,6 +657,11 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
         judge_pairs(c, ch, th, ledger.hard || sink.hard, sink.findings.count(), drifted);
     }
     c.next_step = next_step_of(c);
+    // The row read state that no digest of the cycle before speaks for.
+    if (c.verdict == Verdict::changed && c.level >= 2 && sink.cycles_without_digests && c.first &&
+        c.first->stage == stage_name(Stage::verify)) {
+        c.next_step = "repeat both arms with --digest-every 1, which tells which state the row read";
+    }
     return outcome;
 }
 

@@ -157,8 +157,7 @@ private:
             report(place, claims, Weight::explainable,
                    fmt::format("context shortened by declaration ({}): {} rows of {}", treated_.treatment.restore_draft,
                                t.rows_claimed, c.rows_claimed));
-        } else if (c.rows_claimed != t.rows_claimed) {
-            // No form but those that say so leaves rows out.
+        } else if (c.rows_claimed != t.rows_claimed && (form == Form::exact || lacks_visible_rows(treated, t))) {
             const bool gap = is_draft(c.component) && t.first > c.first && t.last == c.last;
             report(place, claims, Weight::broken,
                    gap ? fmt::format("position gap: {} rows from {}, expected {} from {}", t.rows_claimed, t.first,
@@ -181,6 +180,17 @@ private:
         }
         report(place, content, Weight::explainable,
                fmt::format("content of [{}, {}) differs from the control's", c.first, c.last));
+    }
+
+    // A form that makes rows again needs only those that the draft can still see.
+    bool lacks_visible_rows(const LedgerEvent& event, const LedgerComponent& t) const {
+        for (const CapturedRequest& request : treated_.requests) {
+            if (request.key != event.request || !is_draft(t.component)) continue;
+            const Position oldest =
+                request.window == 0 ? 0 : std::max<Position>(0, event.position - request.window + 1);
+            return t.first > oldest || t.last < event.position;
+        }
+        return false;
     }
 
     // A recurrent state says nothing about how many tokens it consumed, except by being the control's at that point.

@@ -59,8 +59,9 @@ std::set<std::string> changed_by(const std::string& text) {
     EXPECT_TRUE(faults.ok()) << faults.status().message();
     fill(broken, 1.5f);
     EXPECT_TRUE(faults->apply(broken, true).ok());
-    if (fault->kind == FaultKind::flip && fault->component != state::Component::draft_context)
+    if (fault->kind == FaultKind::flip && fault->component != state::Component::draft_context) {
         EXPECT_TRUE(flip_restored_byte(broken, fault.value()).ok());
+    }
     std::set<std::string> changed;
     const auto a = state::lane_ledger(healthy, true);
     const auto b = state::lane_ledger(broken, true);
