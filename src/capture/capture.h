@@ -143,6 +143,9 @@ struct LedgerComponent {
     std::string tier;  // "" in a lane; memory | disk | process for what came from or went to a store
     std::uint64_t bytes = 0;
     std::string digest;  // hex of the canonical content of [first, last); empty when not taken
+    // The digest that is due. In "snapshot": what the restore form has to leave in the lane, where that is not the
+    // snapshot's own content. In any other event: this component made again from what it depends on. Empty: not made.
+    std::string expected;
 };
 
 // Event names: "materialise" (state at B, before any snapshot), "snapshot" (what the snapshot holds), "restore" (the
@@ -158,6 +161,14 @@ struct LedgerEvent {
     // Draft context rows by absolute position: row_digests[i] belongs to position row_first + i. 0 means: no row there.
     Position row_first = 0;
     std::vector<std::uint64_t> row_digests;
+
+    // In "snapshot": the row digests that the restore form has to leave in the lane, where they are others. By absolute
+    // position from expected_row_first on.
+    Position expected_row_first = 0;
+    std::vector<std::uint64_t> expected_row_digests;
+
+    // Of the pending anchor in "prefill": the best minus the second logit it was chosen by.
+    std::optional<float> anchor_margin;
 
     // What the lane held before this request: digest of its committed tokens (empty: clean or poisoned) and how many
     // leading tokens it shares with this request's prompt. Stale rows under shared tokens are the right rows.
@@ -266,6 +277,14 @@ struct StateDigest {
     std::string digest;
 };
 
+// What the arm has against what is made again, apart from its own path, of what went into it: the draft's rows from the
+// lane as it stands, or state after a commit from the state before and the rows' operands. Hashes of any kind.
+struct Witness {
+    std::string component;  // "draft_hidden", "recurrent"
+    std::uint64_t found = 0;
+    std::uint64_t expected = 0;
+};
+
 // One lane-cycle. Array lengths: D = drafted, K = CaptureHeader::candidates, R = verified + 1.
 struct StepRecord {
     // Level >= 1.
@@ -321,6 +340,7 @@ struct StepRecord {
     std::vector<StateDigest> state_digests;            // after the commit; empty when not taken at this cycle
     std::vector<std::uint64_t> draft_hidden_digests;   // [D] xxh64/xxh3 of the float32 row before rounding
     std::vector<std::uint64_t> target_hidden_digests;  // [R]
+    std::vector<Witness> witness;                      // of a restored arm; empty when not taken
 };
 
 // Level-3 rows of one step, borrowed for the call. draft_hidden: [D * hidden], rows 1..D after the draft's final norm.

@@ -107,6 +107,23 @@ TEST_F(CaptureFiles, HeaderFormatsToTheBytesItWasParsedFrom) {
     EXPECT_EQ(format_capture_header(*header), text);
 }
 
+TEST_F(CaptureFiles, WhatIsExpectedSurvives) {
+    CaptureHeader header = fixture::make_arm(Arm::restored).header;
+    header.ledger[1].components[1].expected = fixture::digest_of("due");
+    header.ledger[1].expected_row_first = 65;
+    header.ledger[1].expected_row_digests = {0, 7};
+    header.ledger[3].anchor_margin = 0.1f;
+    const std::string text = format_capture_header(header);
+    const Result<CaptureHeader> read = parse_capture_header(text, "capture.json");
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    EXPECT_EQ(format_capture_header(*read), text);
+    EXPECT_EQ(read->ledger[1].components[1].expected, fixture::digest_of("due"));
+    EXPECT_EQ(read->ledger[1].expected_row_first, 65);
+    EXPECT_EQ(read->ledger[1].expected_row_digests, header.ledger[1].expected_row_digests);
+    EXPECT_EQ(read->ledger[3].anchor_margin, 0.1f);
+    EXPECT_FALSE(read->ledger[2].anchor_margin.has_value());
+}
+
 TEST_F(CaptureFiles, EveryStepFieldSurvives) {
     StepRecord step = fixture::make_arm(Arm::fresh).steps[0];
     step.forced = true;
@@ -118,6 +135,7 @@ TEST_F(CaptureFiles, EveryStepFieldSurvives) {
     step.q[0] = std::numeric_limits<float>::quiet_NaN();
     step.q[1] = -std::numeric_limits<float>::infinity();
     step.target_margins[0] = 1.0e-45f;
+    step.witness = {{"draft_hidden", ~std::uint64_t{0}, 1}};
     CaptureHeader header = fixture::make_arm(Arm::fresh).header;
     header.level = 2;
     header.candidates = fixture::kCandidates;
@@ -129,6 +147,10 @@ TEST_F(CaptureFiles, EveryStepFieldSurvives) {
     EXPECT_TRUE(read.forced);
     EXPECT_TRUE(std::isnan(read.q[0]));
     EXPECT_EQ(read.target_margins[0], 1.0e-45f);
+    ASSERT_EQ(read.witness.size(), 1u);
+    EXPECT_EQ(read.witness[0].component, "draft_hidden");
+    EXPECT_EQ(read.witness[0].found, ~std::uint64_t{0});
+    EXPECT_EQ(read.witness[0].expected, 1u);
     EXPECT_EQ(read.anchor, ~std::uint64_t{0});
     EXPECT_EQ(read.controller_out->cost[1], 1.2500000001);
 }

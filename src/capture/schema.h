@@ -55,6 +55,7 @@ public:
     }
     void word(std::string_view key, std::uint64_t value) { out_.member(key, value); }
     void number(std::string_view key, double value) { out_.member(key, value); }
+    void single(std::string_view key, float value) { out_.key(key).value(value); }
     void flag(std::string_view key, bool value) { out_.member(key, value); }
     void text(std::string_view key, std::string_view value) { out_.key(key).value(value); }
     void digest(std::string_view key, std::string_view value) { out_.key(key).value(value); }
@@ -66,6 +67,7 @@ public:
     void floats(std::string_view key, const std::vector<float>& values) { plain(key, values); }
     void doubles(std::string_view key, const std::vector<double>& values) { plain(key, values); }
     void texts(std::string_view key, const std::vector<std::string>& values) { plain(key, values); }
+    void hash(std::string_view key, std::uint64_t value) { out_.key(key).value(hex64(value)); }
     void hashes(std::string_view key, const std::vector<std::uint64_t>& values) {
         out_.key(key).begin_array();
         for (std::uint64_t value : values) out_.value(hex64(value));
@@ -121,6 +123,10 @@ public:
         expect(key);
         value = in_.f64();
     }
+    void single(std::string_view key, float& value) {
+        expect(key);
+        value = in_.f32();
+    }
     void flag(std::string_view key, bool& value) {
         expect(key);
         value = in_.boolean();
@@ -165,6 +171,10 @@ public:
             in_.string(scratch_);
             values.push_back(scratch_);
         }
+    }
+    void hash(std::string_view key, std::uint64_t& value) {
+        expect(key);
+        value = in_.hash16();
     }
     void hashes(std::string_view key, std::vector<std::uint64_t>& values) {
         expect(key);
@@ -275,10 +285,20 @@ void ledger_event(V& v, Event& event) {
         v.text("tier", c.tier);
         v.word("bytes", c.bytes);
         v.digest("digest", c.digest);
+        if (v.maybe(!c.expected.empty(), "expected")) v.digest("expected", c.expected);
     });
     if (v.maybe(!event.row_digests.empty(), "row_first")) {
         v.integer("row_first", event.row_first, 0, kMaxPosition);
         v.hashes("row_digests", event.row_digests);
+    }
+    if (v.maybe(!event.expected_row_digests.empty(), "expected_row_first")) {
+        v.integer("expected_row_first", event.expected_row_first, 0, kMaxPosition);
+        v.hashes("expected_row_digests", event.expected_row_digests);
+    }
+    if (v.maybe(event.anchor_margin.has_value(), "anchor_margin")) {
+        float margin = event.anchor_margin.value_or(0);
+        v.single("anchor_margin", margin);
+        if constexpr (std::same_as<V, Absorb>) event.anchor_margin = margin;
     }
     if (v.maybe(!event.previous_occupant.empty() || event.previous_shared_tokens != 0, "previous_occupant")) {
         v.digest("previous_occupant", event.previous_occupant);
@@ -448,6 +468,13 @@ void step(V& v, Step& s, int level) {
         });
         v.hashes("draft_hidden", s.draft_hidden_digests);
         v.hashes("target_hidden", s.target_hidden_digests);
+        if (v.maybe(!s.witness.empty(), "witness")) {
+            v.list("witness", s.witness, [&](auto& w) {
+                v.text("component", w.component);
+                v.hash("found", w.found);
+                v.hash("expected", w.expected);
+            });
+        }
     });
 }
 

@@ -340,6 +340,7 @@ inline void mask(ArmData& data, const Options& o = {}) {
         s.draft_context.first_position = std::max(s.draft_context.first_position, o.boundary);
         s.draft_context.rows_claimed = s.draft_context.rows_valid = s.length - s.draft_context.first_position;
         s.draft_context.provenance = {{s.draft_context.first_position, s.length, RowSource::computed}};
+        s.draft_context.digest = digest_of(fmt::format("masked {} {}", kDraftContext, s.length));
         s.exposure.none = s.exposure.total;
         s.exposure.restored = 0;
     }

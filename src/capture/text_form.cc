@@ -26,6 +26,7 @@ void clear(StepRecord& step) {
     step.state_digests.clear();
     step.draft_hidden_digests.clear();
     step.target_hidden_digests.clear();
+    step.witness.clear();
 }
 
 }  // namespace

@@ -90,7 +90,9 @@ Status validate_component(const LedgerEvent& event, const LedgerComponent& c) {
     const std::string field = fmt::format("ledger event '{}', component '{}'", event.event, c.component);
     if (c.component.empty()) return broken(field, "an empty name", "a component name");
     if (c.last < c.first) return broken(field, fmt::format("[{}, {})", c.first, c.last), "first <= last");
-    if (!is_digest_or_empty(c.digest)) return broken(field, "'" + c.digest + "'", "a digest or nothing");
+    for (const std::string& digest : {c.digest, c.expected}) {
+        if (!is_digest_or_empty(digest)) return broken(field, "'" + digest + "'", "a digest or nothing");
+    }
     return validate_ranges(field, c.sources);
 }
 

@@ -165,8 +165,6 @@ std::string missing_restore(const CaptureHeader& h, Armed& armed) {
     return {};
 }
 
-bool is_canonical(std::string_view numerics) { return numerics == "f32" || numerics == "i8dot"; }
-
 bool same_schedule(const CaptureHeader& a, const CaptureHeader& b) {
     // Lanes and phases are not arithmetic: what counts is how the positions were cut into calls.
     const auto cuts = [](const CaptureHeader& h) {
@@ -197,6 +195,8 @@ bool is_arithmetic_setting(std::string_view full) {
 bool is_width_declared(const std::vector<std::string>& declared) {
     return std::find(declared.begin(), declared.end(), kWidthSetting) != declared.end();
 }
+
+bool is_canonical_numerics(std::string_view numerics) { return numerics == "f32" || numerics == "i8dot"; }
 
 bool is_computing_arm(const CaptureHeader& header) { return header.arm != Arm::restored; }
 
@@ -247,8 +247,8 @@ std::string recorded_cause(const CaptureHeader& control, const CaptureHeader& tr
         return "draft context rows stored in 4 bits";
     }
     const std::string_view numerics = setting_value(control, "numerics");
-    if (!is_canonical(numerics) && !same_schedule(control, treated)) return "forward calls cut differently";
-    if (!is_canonical(numerics) && is_width_declared(declared)) return "verify calls of another width";
+    if (!is_canonical_numerics(numerics) && !same_schedule(control, treated)) return "forward calls cut differently";
+    if (!is_canonical_numerics(numerics) && is_width_declared(declared)) return "verify calls of another width";
     return {};
 }
 

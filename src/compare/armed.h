@@ -25,6 +25,9 @@ ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated);
 inline constexpr std::string_view kWidthSetting = "settings.verify_width";
 bool is_width_declared(const std::vector<std::string>& declared);
 
+// Numerics classes that promise equal bits for every schedule.
+bool is_canonical_numerics(std::string_view numerics);
+
 // An arm that computes everything itself.
 bool is_computing_arm(const CaptureHeader& header);
 

@@ -89,6 +89,8 @@ public:
                             step.cycle, treated ? "treated" : "control", seen.restored, seen.carried, seen.none);
         }
         if (is_computing_arm(header) && contaminated_.empty()) check_provenance(treated, step);
+        if (treated) check_witnesses(step);
+        if (step.state_digests.empty()) cycles_without_digests = true;
         std::map<std::string, ArmStop>& stops = stops_[treated ? 1 : 0];
         if (has_error(step)) {
             const bool draft = step.drafted_cut == CutReason::error || step.offered_cut == CutReason::error;
@@ -160,13 +162,27 @@ public:
         if (control.forced || treated.forced) return;
         result_.output_changed = true;
         if (first_of_request) {
-            ++result_.flips.total;
-            findings.offer(Stage::prefill, component_rank(kAnchor) * 8, kAnchor, std::nullopt, treated.lane,
-                           Weight::real, [] { return std::string("the first token after the prompt differs"); });
+            first_token_flip(control.request, treated.lane);
         } else {
             findings.offer(Stage::commit, 0, "output", control.cycle, treated.lane, Weight::explainable,
                            [&] { return fmt::format("other tokens were committed before length {}", control.length); });
         }
+    }
+
+    // The token chosen behind the prompt is a decision like any other; its margin stands in the control's ledger.
+    void first_token_flip(const std::string& request, std::int32_t lane) {
+        if (!first_tokens_.insert(request).second) return;
+        result_.output_changed = true;
+        std::optional<double> margin;
+        for (const LedgerEvent& event : control_.ledger) {
+            if (event.request == request && event.event == "prefill" && event.anchor_margin)
+                margin = double(*event.anchor_margin);
+        }
+        const Weight weight = count_flip(margin, &NearTie::target, result_.near_tie, result_.flips);
+        findings.offer(Stage::prefill, component_rank(kAnchor) * 8, kAnchor, std::nullopt, lane, weight, [&] {
+            return fmt::format("the first token after the prompt differs, the control's margin {}",
+                               margin ? fmt::format("{:.6g}", *margin) : "not recorded");
+        });
     }
 
     // An error that only the treated arm met is the strongest difference there is.
@@ -229,6 +245,7 @@ public:
 
     Findings findings;
     bool hard = false;
+    bool cycles_without_digests = false;
 
 private:
     static constexpr int kBeforeAll = -1;
@@ -281,6 +298,39 @@ private:
         return trend;
     }
 
+    // What the treated arm holds against what it made again of the same, and against its own ledger.
+    void check_witnesses(const StepRecord& step) {
+        for (const Witness& witness : step.witness) {
+            if (witness.found == witness.expected) continue;
+            hard = true;
+            const bool draft = witness.component == "draft_hidden";
+            findings.offer(draft ? Stage::draft : Stage::commit,
+                           draft ? kHiddenRank : kStateRank + component_rank(witness.component), witness.component,
+                           step.cycle, step.lane, Weight::broken, [&] {
+                               return std::string(
+                                   draft
+                                       ? "the rows differ from what the draft makes of the lane's own rows, rings and "
+                                         "anchor: its window, its positions or its anchor is another"
+                                       : "the state after the commit is not what its operands make of the state "
+                                         "before it");
+                           });
+        }
+        if (!started_.insert(step.request).second || step.draft_context.digest.empty()) return;
+        for (const LedgerEvent& event : treated_.ledger) {
+            if (event.request != step.request || event.event != "prefill" || event.position != step.length) continue;
+            for (const LedgerComponent& c : event.components) {
+                if (c.component != kDraftContext || c.digest.empty() || c.first != step.draft_context.first_position ||
+                    c.rows_claimed != step.draft_context.rows_claimed || c.digest == step.draft_context.digest)
+                    continue;
+                hard = true;
+                findings.offer(Stage::draft, kContextRank, kDraftContext, step.cycle, step.lane, Weight::broken, [] {
+                    return std::string(
+                        "content of the rows read differs from the rows that the lane held before its first cycle");
+                });
+            }
+        }
+    }
+
     void check_provenance(bool treated, const StepRecord& step) {
         for (const SourceRange& range : step.draft_context.provenance) {
             if (range.source == RowSource::computed) continue;
@@ -316,6 +366,8 @@ private:
     Series series_;
     std::unordered_map<std::string, std::int64_t> exposed_requests_;
     std::string contaminated_;
+    std::set<std::string> first_tokens_;  // requests whose first token flipped
+    std::set<std::string> started_;       // requests of the treated arm whose first step was seen
 };
 
 void sum_rows(const CaptureHeader& header, ArmAcceptance& arm) {
@@ -349,6 +401,13 @@ std::vector<LedgerRow> ledger_rows(const CaptureHeader& control, const CaptureHe
         }
     }
     return rows;
+}
+
+std::int32_t lane_of(const CaptureHeader& header, const std::string& request) {
+    for (const LedgerEvent& event : header.ledger) {
+        if (event.request == request && event.event == "prefill") return event.lane;
+    }
+    return header.treatment.lane_to;
 }
 
 std::string field_list(const std::vector<Refusal>& refusals) {
@@ -562,6 +621,7 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
     PairSink sink(ch, th, c);
     const LedgerVerdict ledger = compare_ledgers(ch, th, sink.findings);
     c.shift_tokens = ledger.shift_tokens;
+    for (const std::string& request : ledger.first_token_differs) sink.first_token_flip(request, lane_of(th, request));
     c.blind_spots = static_cast<std::int64_t>(ledger.blind_spots.size());
     c.warnings.insert(c.warnings.begin(), ledger.blind_spots.begin(), ledger.blind_spots.end());
     Matcher matcher(control, treated, sink, c.pairs);
@@ -571,11 +631,17 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
     sink.finish(setting_value(ch, "budget") == "full" && setting_value(th, "budget") == "full");
     sink.report_stops(ledger.unwritten);
     c.first = sink.findings.first();
-    // A schedule moves bits long before a fault shows: what no schedule explains comes first.
+    // A schedule or a lossy form moves bits long before a fault shows, and flips follow: what contradicts the arm's own
+    // record comes first, then what no schedule explains.
     std::optional<FirstDifference> drifted;
-    if (!c.drift_explained_by.empty() && sink.findings.first_real()) {
-        if (c.first->detail != sink.findings.first_real()->detail) drifted = c.first;
-        c.first = sink.findings.first_real();
+    const bool drifts = !c.drift_explained_by.empty();
+    const bool shortened =
+        th.arm == Arm::restored && (th.treatment.restore_draft == "masked" || th.treatment.restore_draft == "none");
+    const auto& broken = sink.findings.first(Weight::broken);
+    const auto& telling = (drifts || shortened) && broken ? broken : sink.findings.first(Weight::real);
+    if ((drifts || (shortened && broken)) && telling) {
+        if (drifts && c.first->detail != telling->detail) drifted = c.first;
+        c.first = telling;
     }
 
     if (!arms.verdict && !sink.contaminated().empty()) {
@@ -597,6 +663,11 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
         judge_pairs(c, ch, th, ledger.hard || sink.hard, sink.findings.count(), drifted);
     }
     c.next_step = next_step_of(c);
+    // The row read state that no digest of the cycle before speaks for.
+    if (c.verdict == Verdict::changed && c.level >= 2 && sink.cycles_without_digests && c.first &&
+        c.first->stage == stage_name(Stage::verify)) {
+        c.next_step = "repeat both arms with --digest-every 1, which tells which state the row read";
+    }
     return outcome;
 }
 

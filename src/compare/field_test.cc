@@ -117,8 +117,8 @@ TEST_F(Field, D1PoisonThatIsCalledWrittenStillDiffers) {
 }
 
 TEST_F(Field, D1MaskedContextIsADeclaration) {
-    fixture::mask(treated_);
     fixture::disturb_draft(treated_, 0, 1);
+    fixture::mask(treated_);
     fixture::keep_steps(treated_, 1);
     const Comparison c = judge();
     EXPECT_EQ(c.verdict, Verdict::changed) << c.why;

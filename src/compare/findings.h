@@ -1,4 +1,4 @@
-// Collects differences and keeps the earliest in dataflow order, of all and of those that only a fault explains. Inside
+// Collects differences and keeps the earliest in dataflow order, of all and of those of a weight. Inside
 // compare/ only.
 #pragma once
 
@@ -19,8 +19,10 @@ std::string_view stage_name(Stage stage);
 // Position of a ledger component in the dataflow; unknown names come last.
 int component_rank(std::string_view component);
 
-// Whether a recorded schedule or format difference could be behind a difference.
-enum class Weight { explainable, real };
+// What could be behind a difference. explainable: a recorded schedule or format difference. real: nothing of the kind;
+// a flip that is no near-tie, say, or a defect that the treatment declares. broken: a fault, whatever the treatment
+// does, since the arm contradicts itself or its snapshot.
+enum class Weight { explainable, real, broken };
 
 class Findings {
 public:
@@ -31,9 +33,8 @@ public:
                std::optional<std::int32_t> lane, Weight weight, Detail detail) {
         const Key key = key_of(stage, rank, cycle);
         ++count_;
-        Earliest* const kept[] = {&any_, &real_};
-        for (Earliest* earliest : kept) {
-            if (earliest == &real_ && weight != Weight::real) continue;
+        for (std::size_t least = 0; least <= static_cast<std::size_t>(weight); ++least) {
+            Earliest* const earliest = &earliest_[least];
             if (earliest->found && !(key < earliest->key)) continue;
             earliest->key = key;
             earliest->found = FirstDifference{std::string(stage_name(stage)), std::string(component), cycle, lane,
@@ -41,9 +42,10 @@ public:
         }
     }
 
-    const std::optional<FirstDifference>& first() const { return any_.found; }
-    // The earliest that no schedule or format difference explains.
-    const std::optional<FirstDifference>& first_real() const { return real_.found; }
+    // The earliest of at least this weight.
+    const std::optional<FirstDifference>& first(Weight least = Weight::explainable) const {
+        return earliest_[static_cast<std::size_t>(least)].found;
+    }
     std::int64_t count() const { return count_; }
 
 private:
@@ -60,8 +62,7 @@ private:
     };
     static Key key_of(Stage stage, int rank, std::optional<std::int64_t> cycle);
 
-    Earliest any_;
-    Earliest real_;
+    Earliest earliest_[3];  // by least weight
     std::int64_t count_ = 0;
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "compare/armed.h"
+#include "compare/refuse.h"
 #include "compare/shift_search.h"
 
 namespace draftprobe {
@@ -75,13 +77,13 @@ private:
         std::string_view component;
     };
     // Which of several differences of one component is named: the one that explains most.
-    enum Precision { shifted, counts, paired, claims, content, kPrecisions };
+    enum Precision { shifted, counts, paired, claims, content_due, content, kPrecisions };
 
-    void report(const Place& place, Precision precision, bool hard, const std::string& detail) {
+    void report(const Place& place, Precision precision, Weight weight, const std::string& detail) {
         ++result_.differences;
-        result_.hard = result_.hard || hard;
+        result_.hard = result_.hard || weight != Weight::explainable;
         findings_.offer(place.stage, component_rank(place.component) * kPrecisions + precision, place.component,
-                        std::nullopt, place.lane, hard ? Weight::real : Weight::explainable, [&] { return detail; });
+                        std::nullopt, place.lane, weight, [&] { return detail; });
     }
 
     void compare_event(Stage stage, const LedgerEvent* control, const LedgerEvent* treated) {
@@ -98,13 +100,13 @@ private:
             if (t != nullptr) {
                 compare_component(place, *control, *treated, c, *t);
             } else if (restoring && form_of(treated_, place.stage, c.component) == Form::absent) {
-                report(place, claims, false,
+                report(place, claims, Weight::explainable,
                        fmt::format("not restored by declaration ({})", treated_.treatment.restore_draft));
             } else if (restoring && form_of(treated_, place.stage, c.component) == Form::rebuilt &&
                        stage == Stage::snapshot) {
                 continue;
             } else {
-                report(place, counts, true,
+                report(place, counts, Weight::broken,
                        fmt::format("{}component missing {} '{}'; the control has [{}, {})",
                                    is_draft(c.component) ? "draft " : "", stage == Stage::snapshot ? "in" : "at",
                                    treated->event, c.first, c.last));
@@ -121,15 +123,22 @@ private:
         // No declaration makes a row right that nobody wrote: a shortened context claims less.
         if (missing > 0 && (c == nullptr || c->rows_claimed - c->rows_written != missing)) {
             if (result_.unwritten.empty()) result_.unwritten = t.component;
-            report(place, counts, true, unwritten_text(t.rows_claimed, t.rows_written, t.last, t.first, t.sources));
+            // The form `none` is such a defect by declaration: another one is told beside it.
+            report(place, counts, declared_absent ? Weight::real : Weight::broken,
+                   unwritten_text(t.rows_claimed, t.rows_written, t.last, t.first, t.sources));
         } else if (is_draft(t.component) && !declared_absent && t.last - t.first > t.rows_claimed &&
                    (c == nullptr || c->last - c->first <= c->rows_claimed)) {
-            report(place, counts, true, fmt::format("logical offset {}, fill {}", t.last, t.rows_written));
+            report(place, counts, Weight::broken, fmt::format("logical offset {}, fill {}", t.last, t.rows_written));
+        }
+        if (stage != Stage::snapshot && !t.expected.empty() && !t.digest.empty() && t.expected != t.digest) {
+            report(
+                place, content_due, Weight::broken,
+                fmt::format("content of [{}, {}) differs from what the lane's own rows make of it", t.first, t.last));
         }
         const bool covers_tokens = component_rank(t.component) < component_rank(kAnchor);
         if (!covers_tokens || t.last == event.position || t.rows_claimed == 0) return;
         if (c != nullptr && c->last != control_event->position) return;
-        report(place, counts, !declared_absent,
+        report(place, counts, declared_absent ? Weight::explainable : Weight::broken,
                is_draft(t.component) && t.last > event.position
                    ? fmt::format("claims [{}, {}) at length {}: claimed length exceeds positions", t.first, t.last,
                                  event.position)
@@ -141,22 +150,22 @@ private:
         const Form form = form_of(treated_, place.stage, c.component);
         // Another range may keep its rows at the same base or move the base along; anything else is a wrong one.
         if (t.base != c.base && t.base - t.first != c.base - c.first) {
-            report(place, counts, true,
+            report(place, counts, Weight::broken,
                    fmt::format("position base {}, expected {}", t.base, c.base - c.first + t.first));
         }
         if (c.rows_claimed != t.rows_claimed && form == Form::absent) {
-            report(place, claims, false,
+            report(place, claims, Weight::explainable,
                    fmt::format("context shortened by declaration ({}): {} rows of {}", treated_.treatment.restore_draft,
                                t.rows_claimed, c.rows_claimed));
-        } else if (c.rows_claimed != t.rows_claimed && form == Form::exact) {
+        } else if (c.rows_claimed != t.rows_claimed && (form == Form::exact || lacks_visible_rows(treated, t))) {
             const bool gap = is_draft(c.component) && t.first > c.first && t.last == c.last;
-            report(place, claims, true,
+            report(place, claims, Weight::broken,
                    gap ? fmt::format("position gap: {} rows from {}, expected {} from {}", t.rows_claimed, t.first,
                                      c.rows_claimed, c.first)
                        : fmt::format("{} rows claimed, the control has {}", t.rows_claimed, c.rows_claimed));
         }
         if (c.component == kDraftContext && !control.row_digests.empty() && !treated.row_digests.empty()) {
-            compare_rows(place, control, treated, t);
+            compare_rows(place, rows_of(control), treated, t, {});
         }
         const bool same_range = c.first == t.first && c.last == t.last;
         if (!same_range || c.digest.empty() || t.digest.empty() || c.digest == t.digest) return;
@@ -164,7 +173,24 @@ private:
             compare_stop(place, treated, t);
             return;
         }
-        report(place, content, false, fmt::format("content of [{}, {}) differs from the control's", c.first, c.last));
+        if (place.stage == Stage::prefill && c.component == kAnchor) {
+            // A flipped decision, judged by its margin like any other.
+            result_.first_token_differs.push_back(treated.request);
+            return;
+        }
+        report(place, content, Weight::explainable,
+               fmt::format("content of [{}, {}) differs from the control's", c.first, c.last));
+    }
+
+    // A form that makes rows again needs only those that the draft can still see.
+    bool lacks_visible_rows(const LedgerEvent& event, const LedgerComponent& t) const {
+        for (const CapturedRequest& request : treated_.requests) {
+            if (request.key != event.request || !is_draft(t.component)) continue;
+            const Position oldest =
+                request.window == 0 ? 0 : std::max<Position>(0, event.position - request.window + 1);
+            return t.first > oldest || t.last < event.position;
+        }
+        return false;
     }
 
     // A recurrent state says nothing about how many tokens it consumed, except by being the control's at that point.
@@ -173,41 +199,44 @@ private:
             if (event.request != treated.request || event.position == treated.position) continue;
             const LedgerComponent* other = find_component(event, t.component);
             if (other == nullptr || other->digest != t.digest) continue;
-            report(place, counts, true,
+            report(place, counts, Weight::broken,
                    fmt::format("covers {}, labelled {}: it is the control's state at '{}'", event.position,
                                treated.position, event.event));
             return;
         }
-        report(place, content, false,
+        report(place, content, Weight::explainable,
                fmt::format("state labelled {} differs from the control's, which stopped there", treated.position));
     }
 
-    void compare_rows(const Place& place, const LedgerEvent& control, const LedgerEvent& treated,
-                      const LedgerComponent& t) {
-        const DigestRows c_rows = rows_of(control);
+    // `due`: where the rows come from that these have to be, bit for bit; empty for the control's, which rows under a
+    // lossy form are not.
+    void compare_rows(const Place& place, const DigestRows& c_rows, const LedgerEvent& treated,
+                      const LedgerComponent& t, std::string_view due) {
         const DigestRows t_rows = rows_of(treated);
         const RowDifferences rows = row_differences(c_rows, t_rows);
-        const bool exact = form_of(treated_, place.stage, t.component) == Form::exact;
+        const bool exact = !due.empty() || form_of(treated_, place.stage, t.component) == Form::exact;
         if (rows.different + rows.extra == 0 && (rows.missing == 0 || !exact)) return;
         std::string claimed = fmt::format("claimed {}, written {}", t.rows_claimed, t.rows_written);
         if (t.last > treated.position) claimed += "; claimed length exceeds positions";
+        const std::string_view owner = due.empty() ? "control's" : "due";
         if (const auto shift = find_constant_shift(c_rows, t_rows)) {
             if (!result_.shift_tokens) result_.shift_tokens = shift->tokens;
-            report(place, shifted, true,
-                   fmt::format("rows shifted by {:+}: {} of {} rows hold the control's row of {} positions {}; {}",
-                               shift->tokens, shift->matching, rows.compared + rows.extra, std::abs(shift->tokens),
-                               shift->tokens > 0 ? "earlier" : "later", claimed));
+            report(place, shifted, Weight::broken,
+                   fmt::format("rows shifted by {:+}: {} of {} rows hold the {} row of {} positions {}; {}",
+                               shift->tokens, shift->matching, rows.compared + rows.extra, owner,
+                               std::abs(shift->tokens), shift->tokens > 0 ? "earlier" : "later", claimed));
             return;
         }
         if (const auto origin = origin_of(treated, rows.first_different, c_rows, t_rows)) {
-            report(place, paired, true,
+            report(place, paired, Weight::broken,
                    fmt::format("pairing: expected row {}, got {}; {} of {} rows differ; {}", rows.first_different,
                                *origin, rows.different, rows.compared, claimed));
             return;
         }
-        report(place, claims, false,
-               fmt::format("{} of {} rows differ, the first at position {}; {} missing, {} beyond the control's; {}",
-                           rows.different, rows.compared, rows.first_different, rows.missing, rows.extra, claimed));
+        report(place, claims, due.empty() ? Weight::explainable : Weight::broken,
+               fmt::format("{} of {} rows differ{}{}, the first at position {}; {} missing, {} beyond the {}; {}",
+                           rows.different, rows.compared, due.empty() ? "" : " from ", due, rows.first_different,
+                           rows.missing, rows.extra, due.empty() ? "control's" : "due ones", claimed));
     }
 
     // Where else the treated row at `p` stands: in the control at the same moment, later in the same request, or in
@@ -234,17 +263,40 @@ private:
         return std::nullopt;
     }
 
-    // A lane that differs from the snapshot it was restored from is broken whatever the schedule was.
+    // A lane that differs from the snapshot it was restored from is broken whatever the schedule was; so is one that
+    // differs from what a lossy form has to make of it.
     void compare_with_snapshot(const LedgerEvent* snapshot, const LedgerEvent* restore) {
         if (snapshot == nullptr || restore == nullptr) return;
         for (const LedgerComponent& s : snapshot->components) {
             const LedgerComponent* r = find_component(*restore, s.component);
-            if (r == nullptr || s.component == kController || s.digest.empty() || r->digest.empty()) continue;
-            if (form_of(treated_, Stage::restore, s.component) != Form::exact) continue;
-            if (s.first != r->first || s.last != r->last || s.digest == r->digest) continue;
-            report({Stage::restore, restore->lane, s.component}, claims, true,
-                   fmt::format("content of [{}, {}) differs from the snapshot it was restored from", s.first, s.last));
+            if (r == nullptr || s.component == kController || r->digest.empty()) continue;
+            const Place place{Stage::restore, restore->lane, s.component};
+            const std::string source = due_from(s);
+            const std::string& due = s.expected.empty() ? s.digest : s.expected;
+            if (source.empty() || due.empty()) continue;
+            if (s.component == kDraftContext && !snapshot->expected_row_digests.empty() &&
+                !restore->row_digests.empty()) {
+                compare_rows(place, {snapshot->expected_row_first, snapshot->expected_row_digests}, *restore, *r,
+                             source);
+            }
+            if (s.first != r->first || s.last != r->last || due == r->digest) continue;
+            report(place, content_due, Weight::broken,
+                   fmt::format("content of [{}, {}) differs from {}", s.first, s.last, source));
         }
+    }
+
+    // What the restored component has to equal; empty where nothing says so.
+    std::string due_from(const LedgerComponent& s) const {
+        const Treatment& treatment = treated_.treatment;
+        if (!s.expected.empty()) {
+            return fmt::format("what the form {} makes of the snapshot",
+                               is_draft(s.component) ? treatment.restore_draft : treatment.restore_target);
+        }
+        const Form form = form_of(treated_, Stage::restore, s.component);
+        if (form == Form::exact) return "the snapshot it was restored from";
+        // Canonical numerics compute the same rows again, whatever the schedule.
+        const bool canonical = is_canonical_numerics(setting_value(treated_, "numerics"));
+        return form == Form::rebuilt && canonical ? "the snapshot whose tokens it was computed from" : "";
     }
 
     void warn_of_occupant(const std::string& request) {

@@ -17,6 +17,7 @@ struct LedgerVerdict {
     std::optional<std::int64_t> shift_tokens;
     std::string unwritten;  // first component of the treated arm that claims rows nobody wrote
     std::vector<std::string> blind_spots;
+    std::vector<std::string> first_token_differs;  // requests whose pending anchors differ behind the prompt
 };
 
 // "192 rows claimed, 64 written", with where and, for an empty component, its logical offset.

@@ -14,10 +14,7 @@
 namespace draftprobe {
 namespace {
 
-// Order inside the draft and select stages.
-enum DraftRank { kContextRank, kHiddenRank, kCandidateRank, kProposalRank, kConfidenceRank };
 enum VerifyRank { kTargetHiddenRank, kTargetChoiceRank, kTargetMarginRank };
-enum CommitRank { kOutputRank, kStateRank };
 
 bool same_bits(float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
 
@@ -103,12 +100,7 @@ private:
         return flip(known ? std::optional<double>(margins[static_cast<std::size_t>(at)]) : std::nullopt, threshold);
     }
     Weight flip(std::optional<double> margin, double NearTie::*threshold) {
-        ++flips_.total;
-        if (!margin) return Weight::real;
-        if (!flips_.largest_margin || *margin > *flips_.largest_margin) flips_.largest_margin = margin;
-        if (!options_.near_tie || !(*margin <= (*options_.near_tie).*threshold)) return Weight::real;
-        ++flips_.near_ties;
-        return Weight::explainable;
+        return count_flip(margin, threshold, options_.near_tie, flips_);
     }
 
     void draft_context() {
@@ -118,7 +110,8 @@ private:
         const auto say = [&](const std::string& detail, bool hard) {
             outcome_.hard = outcome_.hard || hard;
             context_differs_ = true;
-            report(Stage::draft, kContextRank, kDraftContext, hard ? Weight::real : Weight::explainable,
+            const Weight fault = options_.masked_by_declaration ? Weight::real : Weight::broken;
+            report(Stage::draft, kContextRank, kDraftContext, hard ? fault : Weight::explainable,
                    [&] { return detail; });
         };
         if (t.rows_claimed != t.rows_valid && t.rows_claimed - t.rows_valid != c.rows_claimed - c.rows_valid) {
@@ -301,7 +294,7 @@ private:
         const bool unexplained = agreed_ >= both && !target_choices_differ(both);
         outcome_.hard = outcome_.hard || unexplained;
         report(Stage::accept, 0, cut_differs ? "retained" : "accepted",
-               unexplained ? Weight::real : Weight::explainable, [&] {
+               unexplained ? Weight::broken : Weight::explainable, [&] {
                    if (cut_differs) {
                        return fmt::format("{} accepted in both, retained {} and emitted {}, the control {} and {}",
                                           t_.accepted, t_.retained, t_.emitted, c_.retained, c_.emitted);
@@ -369,6 +362,16 @@ private:
 };
 
 }  // namespace
+
+Weight count_flip(std::optional<double> margin, double NearTie::*threshold, const std::optional<NearTie>& near_tie,
+                  Flips& flips) {
+    ++flips.total;
+    if (!margin) return Weight::real;
+    if (!flips.largest_margin || *margin > *flips.largest_margin) flips.largest_margin = margin;
+    if (!near_tie || !(*margin <= (*near_tie).*threshold)) return Weight::real;
+    ++flips.near_ties;
+    return Weight::explainable;
+}
 
 bool has_error(const StepRecord& step) {
     for (CutReason cut : {step.drafted_cut, step.offered_cut, step.verified_cut, step.accepted_cut, step.retained_cut,

@@ -14,6 +14,10 @@
 
 namespace draftprobe {
 
+// Order inside the draft and select stages, and inside a commit.
+enum DraftRank { kContextRank, kHiddenRank, kCandidateRank, kProposalRank, kConfidenceRank };
+enum CommitRank { kOutputRank, kStateRank };
+
 struct PairOptions {
     bool scores = true;       // compare unary candidate scores
     std::int64_t hidden = 0;  // width of the tensors; 0 without
@@ -35,6 +39,10 @@ struct PairOutcome {
     double target_drift = 0;
     double confidence_change = 0;
 };
+
+// Counts a flipped decision, and says whether the control's margin at it is a near-tie.
+Weight count_flip(std::optional<double> margin, double NearTie::*threshold, const std::optional<NearTie>& near_tie,
+                  Flips& flips);
 
 // Whether an error cut any count of the step, so that nothing is known about what would have followed.
 bool has_error(const StepRecord& step);

@@ -6,6 +6,7 @@
 //
 // An observer has, besides `static constexpr bool kActive`:
 //   on_forward(kind, lane, start, rows)      after a forward computed rows of a lane
+//   on_anchor(lane, logits)                  after a prefill, with what its anchor was chosen by
 //   on_propose(lane, choice, hidden)         after the draft ran, before anything moves
 //   on_verify(view)                          after acceptance, before commit
 //   on_commit(lane, result, controller)      after the lane's state moved and its controller learned
@@ -73,6 +74,7 @@ struct StepResult {
 struct NoObserver {
     static constexpr bool kActive = false;
     void on_forward(ForwardKind, const state::Lane&, Position, std::size_t) {}
+    void on_anchor(const state::Lane&, std::span<const float>) {}
     void on_propose(const state::Lane&, const DraftChoice&, numerics::ConstRows) {}
     void on_verify(const VerifyView&) {}
     void on_commit(const state::Lane&, const CycleResult&, const budget::Controller*) {}
@@ -271,8 +273,10 @@ private:
         state::Lane& target = lane(work.lane);
         observer_.on_forward(ForwardKind::prefill, target, target.length, segment.tokens.size());
         core_->commit(target, segment.tokens, segment.tokens.size(), false, forward_, row);
-        if (segment.logits == LogitRows::last)
-            select_anchor(work.lane, {forward_.logits.data() + logit_row * vocab(), vocab()});
+        if (segment.logits != LogitRows::last) return;
+        const std::span<const float> logits(forward_.logits.data() + logit_row * vocab(), vocab());
+        select_anchor(work.lane, logits);
+        observer_.on_anchor(target, logits);
     }
 
     CycleResult finish_cycle(int id, const DraftChoice& choice, ProposalSource source, std::span<const TokenId> rows,

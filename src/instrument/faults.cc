@@ -340,35 +340,149 @@ Result<Fault> parse_fault(std::string_view text) {
                                         fmt::join(known, ", ")));
 }
 
-Status check_faults(std::span<const Fault> faults, const state::StateShape& shape, Position boundary) {
-    for (const Fault& fault : faults) {
-        const auto refuse = [&fault](const std::string& needs) {
-            return invalid_argument(fmt::format("--inject {}: {}; nothing was injected", fault.spelling, needs));
-        };
-        if (fault.kind == FaultKind::double_quantisation && shape.kv_format != state::KvFormat::int8) {
-            return refuse(fmt::format("found keys and values in {}, expected int8 (--kv int8)",
-                                      state::kv_format_name(shape.kv_format)));
-        }
-        const std::size_t bytes = restored_bytes(fault.component, shape, boundary);
-        if (fault.kind == FaultKind::flip && static_cast<std::size_t>(fault.number) >= bytes) {
-            return refuse(fmt::format("the component has {} bytes at the boundary, expected a smaller offset", bytes));
-        }
-        const bool recurrent =
-            fault.component == Component::recurrent_matrix || fault.component == Component::recurrent_conv ||
-            fault.kind == FaultKind::mislabelled_checkpoint || fault.kind == FaultKind::unwritten_cell;
-        if (recurrent && shape.delta_layers == 0) return refuse("the target has no recurrent layer to put it into");
-        if (fault.kind == FaultKind::position_base && fault.number >= boundary) {
-            return refuse(fmt::format("found base {}, expected one below the boundary {}", fault.number, boundary));
-        }
-        if (fault.kind == FaultKind::stale_anchor && fault.number >= boundary) {
-            return refuse(
-                fmt::format("found {} positions, expected fewer than the boundary {}", fault.number, boundary));
-        }
-        if (fault.kind == FaultKind::alias_snapshot && fault.number > boundary) {
-            return refuse(fmt::format("found {} tokens, expected at most the boundary {}", fault.number, boundary));
-        }
+namespace {
+
+bool needs_recurrent(const Fault& fault) {
+    switch (fault.kind) {
+        case FaultKind::mislabelled_checkpoint:
+        case FaultKind::unwritten_cell: return true;
+        case FaultKind::stale_occupant:
+        case FaultKind::missing_component:
+        case FaultKind::flip:
+            return fault.component == Component::recurrent_matrix || fault.component == Component::recurrent_conv;
+        default: return false;
+    }
+}
+
+// Faults of the draft's context as the restore leaves it, and faults of how the draft reads it.
+bool of_restored_context(const Fault& fault) {
+    switch (fault.kind) {
+        case FaultKind::context_shift:
+        case FaultKind::rows_unwritten: return true;
+        case FaultKind::stale_occupant:
+        case FaultKind::missing_component:
+        case FaultKind::flip: return state::is_draft_component(fault.component);
+        default: return false;
+    }
+}
+bool of_reading_draft(const Fault& fault) {
+    return fault.kind == FaultKind::stale_anchor || fault.kind == FaultKind::window_off_by_one ||
+           fault.kind == FaultKind::position_base;
+}
+
+// What the draft's restore form has to do with it; empty when nothing is in the way.
+std::string form_needs(const Fault& fault, const FaultRun& run) {
+    using state::DraftRestore;
+    const std::string_view form = state::draft_restore_name(run.draft);
+    const bool context = of_restored_context(fault);
+    if (run.draft == DraftRestore::none && (context || of_reading_draft(fault))) {
+        return fmt::format(
+            "the draft form {} is a defect of the same rows already: found --restore-draft {}, expected "
+            "a form that restores them, such as exact",
+            form, form);
+    }
+    if (run.draft == DraftRestore::masked && context) {
+        return fmt::format(
+            "the draft form {} restores no row that it could act on: found --restore-draft {}, expected "
+            "a form that does, such as exact",
+            form, form);
+    }
+    const bool overwritten = (fault.kind == FaultKind::stale_occupant || fault.kind == FaultKind::missing_component) &&
+                             fault.component == Component::draft_rings && state::rebuilds_rings(run.draft);
+    if (overwritten) {
+        return fmt::format(
+            "the draft form {} makes the rings again from the rows before anything reads them: found "
+            "--restore-draft {}, expected exact or recompute, or the fault in draft_context",
+            form, form);
+    }
+    const bool checkpoint = fault.kind == FaultKind::mislabelled_checkpoint || fault.kind == FaultKind::alias_snapshot;
+    if (checkpoint && run.draft == DraftRestore::recompute) {
+        return fmt::format(
+            "the draft form {} refuses a snapshot that its own tokens do not explain, so nothing would "
+            "be restored: found --restore-draft {}, expected another form",
+            form, form);
     }
     return {};
+}
+
+// What the sizes of this run have to do with it; empty when nothing is in the way.
+std::string size_needs(const Fault& fault, const state::StateShape& shape, const FaultRun& run) {
+    const auto capacity = static_cast<Position>(shape.context_capacity);
+    const Position restored = std::min(run.boundary, capacity);
+    const bool masked = run.draft == state::DraftRestore::masked;
+    // Rows that the draft has at its first cycle.
+    const Position held = std::min(masked ? run.prompt_length - run.boundary : run.prompt_length, capacity);
+    switch (fault.kind) {
+        case FaultKind::rows_unwritten:
+            if (fault.all || fault.number <= restored) return {};
+            return fmt::format("the restore writes {} draft context rows, expected a number up to that", restored);
+        case FaultKind::stale_anchor:
+            if (fault.anchor == StaleAnchor::row && fault.number >= held) {
+                return fmt::format("the draft holds {} context rows at its first cycle, expected a smaller number",
+                                   held);
+            }
+            if (fault.number < run.boundary) return {};
+            return fmt::format("found {} positions, expected fewer than the boundary {}", fault.number, run.boundary);
+        case FaultKind::window_off_by_one:
+            if (held == capacity && run.prompt_length > capacity) return {};
+            return fmt::format(
+                "the draft's window is not full at its first cycle: found {} rows behind {} tokens, "
+                "expected {} behind more; give a longer prompt{}",
+                held, run.prompt_length, capacity, masked ? " behind the boundary" : "");
+        case FaultKind::position_base:
+            if (fault.number < run.boundary) return {};
+            return fmt::format("found base {}, expected one below the boundary {}", fault.number, run.boundary);
+        case FaultKind::mislabelled_checkpoint:
+            if (fault.number <= run.prompt_length - run.boundary) return {};
+            return fmt::format(
+                "found {} prompt tokens behind the boundary, expected at least {}; give a smaller "
+                "number or a longer prompt",
+                run.prompt_length - run.boundary, fault.number);
+        case FaultKind::alias_snapshot:
+            if (fault.number <= run.boundary) return {};
+            return fmt::format("found {} tokens, expected at most the boundary {}", fault.number, run.boundary);
+        case FaultKind::flip: {
+            const std::size_t bytes = restored_bytes(fault.component, shape, run.boundary);
+            if (static_cast<std::size_t>(fault.number) < bytes) return {};
+            return fmt::format("the component has {} bytes at the boundary, expected a smaller offset", bytes);
+        }
+        default: return {};
+    }
+}
+
+// What the fault needs and does not find; empty when it can act.
+std::string missing_need(const Fault& fault, const state::StateShape& shape, const FaultRun& run) {
+    if ((of_restored_context(fault) || of_reading_draft(fault)) && shape.draft_layers == 0)
+        return "there is no draft to put it into; give --draft";
+    if (needs_recurrent(fault) && shape.delta_layers == 0) return "the target has no recurrent layer to put it into";
+    if (fault.kind == FaultKind::double_quantisation && shape.kv_format != state::KvFormat::int8) {
+        return fmt::format("found keys and values in {}, expected int8 (--kv int8)",
+                           state::kv_format_name(shape.kv_format));
+    }
+    if (fault.kind == FaultKind::stale_occupant && !run.move) {
+        return "the lane that is restored held the same request, whose bytes are the right ones; expected a restore "
+               "into another lane";
+    }
+    const std::string form = form_needs(fault, run);
+    return form.empty() ? size_needs(fault, shape, run) : form;
+}
+
+}  // namespace
+
+Status check_faults(std::span<const Fault> faults, const state::StateShape& shape, const FaultRun& run) {
+    for (const Fault& fault : faults) {
+        const std::string needs = missing_need(fault, shape, run);
+        if (needs.empty()) continue;
+        return invalid_argument(
+            fmt::format("--inject {}: it could not act: {}; nothing was injected", fault.spelling, needs));
+    }
+    return {};
+}
+
+Status flip_restored_byte(Lane& lane, const Fault& fault) {
+    if (flip_byte(lane, fault.component, static_cast<std::size_t>(fault.number))) return {};
+    return invalid_argument(
+        fmt::format("--inject {}: the component ends before that byte, expected a smaller offset", fault.spelling));
 }
 
 Result<CopyFaults> CopyFaults::before_restore(std::span<const Fault> faults, Lane& lane, Position boundary) {
@@ -384,7 +498,7 @@ Result<CopyFaults> CopyFaults::before_restore(std::span<const Fault> faults, Lan
     return result;
 }
 
-void CopyFaults::apply(Lane& lane, bool rings) const {
+Status CopyFaults::apply(Lane& lane, bool rings) const {
     for (const Fault& fault : faults_) {
         const bool draft = fault.kind == FaultKind::context_shift || fault.kind == FaultKind::rows_unwritten ||
                            (fault.kind != FaultKind::double_quantisation && state::is_draft_component(fault.component));
@@ -401,13 +515,14 @@ void CopyFaults::apply(Lane& lane, bool rings) const {
             case FaultKind::double_quantisation:
                 for (Position pass = 0; pass < fault.number; ++pass) quantise_again(lane, boundary_);
                 break;
-            case FaultKind::flip: flip_byte(lane, fault.component, static_cast<std::size_t>(fault.number)); break;
+            case FaultKind::flip: DP_RETURN_IF_ERROR(flip_restored_byte(lane, fault)); break;
             default: break;
         }
     }
+    return {};
 }
 
-void flip_byte(Lane& lane, Component component, std::size_t offset) {
+bool flip_byte(Lane& lane, Component component, std::size_t offset) {
     // Visits writable pieces in canonical order until one holds the byte.
     const auto flip_in = [&offset](std::span<std::byte> piece) {
         if (offset >= piece.size()) {
@@ -426,36 +541,37 @@ void flip_byte(Lane& lane, Component component, std::size_t offset) {
                 std::vector<std::byte> bytes = page_rows(lane, first, last);
                 if (!flip_in(bytes)) continue;
                 lane.kv.set_canonical_bytes(page, first, last, bytes);
-                return;
+                return true;
             }
             break;
         case Component::recurrent_matrix:
             for (auto& layer : lane.recurrent.current().matrix) {
-                if (flip_in(whole_layer(layer))) return;
+                if (flip_in(whole_layer(layer))) return true;
             }
             break;
         case Component::recurrent_conv:
             for (StoredRows& rows : lane.recurrent.current().conv) {
                 for (std::size_t row = 0; row < rows.rows(); ++row) {
-                    if (flip_in(rows.bytes(row))) return;
+                    if (flip_in(rows.bytes(row))) return true;
                 }
             }
             break;
         case Component::draft_context:
             for (Position p = context.first(); p < context.end(); ++p) {
-                if (flip_in(context.rows().bytes(context.slot(p)))) return;
+                if (flip_in(context.rows().bytes(context.slot(p)))) return true;
             }
             break;
         case Component::draft_rings:
             for (std::size_t layer = 0; layer < context.layers(); ++layer) {
                 for (StoredRows* rows : {&context.keys(layer), &context.values(layer)}) {
                     for (Position p = context.first(); p < context.end(); ++p) {
-                        if (flip_in(rows->bytes(context.slot(p)))) return;
+                        if (flip_in(rows->bytes(context.slot(p)))) return true;
                     }
                 }
             }
             break;
     }
+    return false;
 }
 
 }  // namespace draftprobe::instrument

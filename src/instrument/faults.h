@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "state/lane.h"
 #include "state/ledger.h"
+#include "state/restore_form.h"
 
 namespace draftprobe::instrument {
 
@@ -65,9 +66,18 @@ struct Fault {
 // "NAME=ARG". Fails with invalid_argument naming what was found and the faults that exist.
 Result<Fault> parse_fault(std::string_view text);
 
-// Whether the faults can act at all in a run with this state and boundary. Errors: invalid_argument naming the fault
-// and what it needs.
-Status check_faults(std::span<const Fault> faults, const state::StateShape& shape, Position boundary);
+// What decides whether a fault can act in a restored arm.
+struct FaultRun {
+    Position boundary = 0;
+    Position prompt_length = 0;
+    state::DraftRestore draft = state::DraftRestore::exact;
+    state::TargetRestore target = state::TargetRestore::exact;
+    bool move = true;  // into a lane that another request used
+};
+
+// Refuses a fault whose bytes nothing would read, or that has no bytes: what never acted must not look like a verdict.
+// docs/faults.md has the table. Errors: invalid_argument naming the fault, what it needs and what was found.
+Status check_faults(std::span<const Fault> faults, const state::StateShape& shape, const FaultRun& run);
 
 // What a lane's slots held before a restore: the previous occupant's bytes.
 struct LaneMemory {
@@ -86,7 +96,8 @@ public:
     static Result<CopyFaults> before_restore(std::span<const Fault> faults, state::Lane& lane, Position boundary);
 
     // Call after the copy and before a rebuild of the rings. `rings`: the copy filled them too.
-    void apply(state::Lane& lane, bool rings) const;
+    // Errors: invalid_argument for a flip behind the component's end.
+    Status apply(state::Lane& lane, bool rings) const;
 
 private:
     std::vector<Fault> faults_;
@@ -94,7 +105,9 @@ private:
     Position boundary_ = 0;
 };
 
-// Inverts the eight bits of byte `offset` of the canonical bytes of the lane's component; nothing behind their end.
-void flip_byte(state::Lane& lane, state::Component component, std::size_t offset);
+// Inverts the eight bits of byte `offset` of the canonical bytes of the lane's component; false behind their end.
+bool flip_byte(state::Lane& lane, state::Component component, std::size_t offset);
+// The byte that a flip fault names. Errors: invalid_argument behind the component's end.
+Status flip_restored_byte(state::Lane& lane, const Fault& fault);
 
 }  // namespace draftprobe::instrument

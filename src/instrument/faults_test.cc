@@ -58,9 +58,10 @@ std::set<std::string> changed_by(const std::string& text) {
     auto faults = CopyFaults::before_restore({&fault.value(), 1}, broken, 32);
     EXPECT_TRUE(faults.ok()) << faults.status().message();
     fill(broken, 1.5f);
-    faults->apply(broken, true);
-    if (fault->kind == FaultKind::flip && fault->component != state::Component::draft_context)
-        flip_byte(broken, fault->component, static_cast<std::size_t>(fault->number));
+    EXPECT_TRUE(faults->apply(broken, true).ok());
+    if (fault->kind == FaultKind::flip && fault->component != state::Component::draft_context) {
+        EXPECT_TRUE(flip_restored_byte(broken, fault.value()).ok());
+    }
     std::set<std::string> changed;
     const auto a = state::lane_ledger(healthy, true);
     const auto b = state::lane_ledger(broken, true);
@@ -104,19 +105,84 @@ TEST(Faults, BadArgumentsAreRefusedWithWhatIsExpected) {
                 ::testing::AllOf(HasSubstr("unknown fault 'nonsense'"), HasSubstr("context-shift=N")));
 }
 
+FaultRun run_with(state::DraftRestore draft) {
+    return {.boundary = 32, .prompt_length = 48, .draft = draft, .target = state::TargetRestore::exact, .move = true};
+}
+
+Status checked(const char* text, const FaultRun& run, const state::StateShape& shape = small_shape()) {
+    const Result<Fault> fault = parse_fault(text);
+    EXPECT_TRUE(fault.ok()) << text;
+    return check_faults({&fault.value(), 1}, shape, run);
+}
+
 TEST(Faults, WhatCannotActIsRefused) {
-    const auto refused = [](const char* text) {
-        const Result<Fault> fault = parse_fault(text);
-        EXPECT_TRUE(fault.ok()) << text;
-        return check_faults({&fault.value(), 1}, small_shape(), 32);
+    const FaultRun exact = run_with(state::DraftRestore::exact);
+    for (const char* text : {"double-quantisation=1", "position-base=32", "stale-anchor=row:31",
+                             "stale-anchor=token:32", "alias-snapshot=33", "flip=recurrent:64",
+                             "flip=draft_context:496", "rows-unwritten=32", "mislabelled-checkpoint=17"}) {
+        EXPECT_EQ(checked(text, exact).code(), StatusCode::invalid_argument) << text;
+        EXPECT_THAT(checked(text, exact).message(),
+                    ::testing::AllOf(HasSubstr(text), HasSubstr("could not act"), HasSubstr("expected")))
+            << text;
+    }
+    for (const char* text :
+         {"position-base=31", "stale-anchor=row:30", "stale-anchor=token:31", "alias-snapshot=32", "flip=recurrent:63",
+          "flip=draft_context:495", "rows-unwritten=31", "mislabelled-checkpoint=16", "window-off-by-one=-1"}) {
+        EXPECT_TRUE(checked(text, exact).ok()) << text;
+    }
+}
+
+TEST(Faults, AFormThatLeavesNothingToActOnRefuses) {
+    using state::DraftRestore;
+    const auto refused = [](const char* text, DraftRestore draft) {
+        return checked(text, run_with(draft)).code() == StatusCode::invalid_argument;
     };
-    for (const char* text : {"double-quantisation=1", "position-base=32", "stale-anchor=row:32", "alias-snapshot=33",
-                             "flip=recurrent:64", "flip=draft_context:496"}) {
-        EXPECT_EQ(refused(text).code(), StatusCode::invalid_argument) << text;
+    for (const char* text : {"context-shift=1", "rows-unwritten=all", "stale-occupant=draft_context",
+                             "missing-component=draft_ring", "flip=draft_ring:0"}) {
+        EXPECT_TRUE(refused(text, DraftRestore::masked)) << text;
+        EXPECT_TRUE(refused(text, DraftRestore::none)) << text;
+        EXPECT_FALSE(refused(text, DraftRestore::recompute)) << text;
     }
-    for (const char* text : {"position-base=31", "flip=recurrent:63", "flip=draft_context:495"}) {
-        EXPECT_TRUE(refused(text).ok()) << text;
+    for (const char* text : {"stale-occupant=draft_ring", "missing-component=draft_ring"}) {
+        EXPECT_TRUE(refused(text, DraftRestore::rows)) << text;
+        EXPECT_TRUE(refused(text, DraftRestore::rows_q4)) << text;
+        EXPECT_FALSE(refused(text, DraftRestore::exact)) << text;
     }
+    EXPECT_FALSE(refused("flip=draft_ring:0", DraftRestore::rows_q4));
+    for (const char* text : {"mislabelled-checkpoint=1", "alias-snapshot=1"}) {
+        EXPECT_TRUE(refused(text, DraftRestore::recompute)) << text;
+        EXPECT_FALSE(refused(text, DraftRestore::masked)) << text;
+    }
+    // 16 rows lie behind the boundary.
+    EXPECT_TRUE(refused("stale-anchor=row:16", DraftRestore::masked));
+    EXPECT_FALSE(refused("stale-anchor=row:15", DraftRestore::masked));
+    EXPECT_TRUE(refused("window-off-by-one=-1", DraftRestore::masked));
+    EXPECT_TRUE(refused("position-base=0", DraftRestore::none));
+}
+
+TEST(Faults, WhatTheRunLacksRefuses) {
+    FaultRun in_place = run_with(state::DraftRestore::exact);
+    in_place.move = false;
+    EXPECT_FALSE(checked("stale-occupant=target_kv", in_place).ok());
+    EXPECT_TRUE(checked("missing-component=target_kv", in_place).ok());
+    state::StateShape without = small_shape();
+    without.delta_layers = 0;
+    EXPECT_FALSE(checked("unwritten-cell=1", run_with(state::DraftRestore::exact), without).ok());
+    EXPECT_FALSE(checked("stale-occupant=recurrent", run_with(state::DraftRestore::exact), without).ok());
+    without.draft_layers = 0;
+    EXPECT_FALSE(checked("context-shift=1", run_with(state::DraftRestore::exact), without).ok());
+    FaultRun narrow = run_with(state::DraftRestore::exact);
+    narrow.prompt_length = 31;
+    EXPECT_FALSE(checked("window-off-by-one=+1", narrow).ok());
+}
+
+TEST(Faults, AByteBehindTheEndIsNoFlip) {
+    state::Lane lane(0, small_shape(), false);
+    fill(lane, 1.5f);
+    EXPECT_TRUE(flip_byte(lane, state::Component::draft_context, 495));
+    EXPECT_FALSE(flip_byte(lane, state::Component::draft_context, 496));
+    const Fault fault = parse_fault("flip=conv:4000").value();
+    EXPECT_EQ(flip_restored_byte(lane, fault).code(), StatusCode::invalid_argument);
 }
 
 TEST(Faults, EachChangesItsComponentAndNoOther) {

@@ -67,7 +67,10 @@ public:
         const TokenId anchor = lane.anchor;
         if (fault.anchor == StaleAnchor::token) {
             lane.anchor = lane.tokens[static_cast<std::size_t>(lane.length - fault.number)];
-        } else if (lane.draft.end() - lane.draft.first() > fault.number) {
+            injector_.anchor_idle_ = lane.anchor == anchor;
+        } else if (lane.draft.end() - lane.draft.first() <= fault.number) {
+            injector_.anchor_idle_ = true;
+        } else {
             const Position newest = lane.draft.end() - 1;
             injector_.right_row_ = injector_.draft_row(lane, newest);
             injector_.put_draft_row(lane, newest, injector_.draft_row(lane, newest - fault.number));
@@ -122,8 +125,7 @@ Status FaultInjector::after_restore(int lane_id, const std::filesystem::path& dr
     for (const Fault& fault : faults_) {
         switch (fault.kind) {
             case FaultKind::flip:
-                if (fault.component != Component::draft_context)
-                    flip_byte(lane, fault.component, static_cast<std::size_t>(fault.number));
+                if (fault.component != Component::draft_context) DP_RETURN_IF_ERROR(flip_restored_byte(lane, fault));
                 break;
             case FaultKind::empty_restore: lane.reset(); break;
             case FaultKind::position_base: restored_end_ = renumbered_end_ = lane.length; break;
@@ -217,6 +219,13 @@ void FaultInjector::on_commit(const Lane& lane, const decode::CycleResult& resul
 }
 
 Status FaultInjector::check_acted() const {
+    const Fault* const stale = find(FaultKind::stale_anchor);
+    if (stale != nullptr && anchor_idle_) {
+        return invalid_argument(
+            fmt::format("--inject {}: found the right anchor's own token there, or no such row: the fault never acted; "
+                        "give another number",
+                        stale->spelling));
+    }
     const Fault* const unwritten = find(FaultKind::unwritten_cell);
     if (unwritten == nullptr || full_rejects_ >= unwritten->number) return {};
     return invalid_argument(

@@ -46,6 +46,7 @@ public:
     void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) override {
         sink_.on_forward(kind, lane, start, rows);
     }
+    void on_anchor(const state::Lane& lane, std::span<const float> logits) override { sink_.on_anchor(lane, logits); }
     void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) override;
     void on_verify(const decode::VerifyView& view) override { sink_.on_verify(view); }
     void on_commit(const state::Lane& lane, const decode::CycleResult& result,
@@ -74,6 +75,7 @@ private:
     std::optional<Position> restored_end_;    // position_base: where the restore ended
     std::optional<Position> renumbered_end_;  // rows below it are done
     bool anchor_done_ = false;                // stale_anchor
+    bool anchor_idle_ = false;                // stale_anchor found nothing wrong to show
     std::optional<DraftRow> right_row_;       // what stale_anchor=row replaced
     std::optional<state::RecurrentCell> idle_before_;
     Position full_rejects_ = 0;

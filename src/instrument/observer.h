@@ -13,6 +13,7 @@ class CycleSink {
 public:
     virtual ~CycleSink() = default;
     virtual void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) = 0;
+    virtual void on_anchor(const state::Lane&, std::span<const float>) {}
     virtual void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) = 0;
     virtual void on_verify(const decode::VerifyView& view) = 0;
     // `controller` is null when every row is verified.
@@ -29,6 +30,9 @@ public:
 
     void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) {
         if (sink_ != nullptr) sink_->on_forward(kind, lane, start, rows);
+    }
+    void on_anchor(const state::Lane& lane, std::span<const float> logits) {
+        if (sink_ != nullptr) sink_->on_anchor(lane, logits);
     }
     void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) {
         if (sink_ != nullptr) sink_->on_propose(lane, choice, hidden);

@@ -96,6 +96,7 @@ RecorderOptions recorder_options(const Assembly& assembly, const ProbeRequest& r
     options.request = request.key;
     options.tokenizer_digest = assembly.tokenizer_identity.digest;
     options.require_finite = arm != Arm::restored;
+    options.witness = arm == Arm::restored && settings.level >= 2;
     options.numerics_class = numerics::numerics_class_name(settings.engine.numerics);
     return options;
 }

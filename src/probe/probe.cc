@@ -10,6 +10,7 @@
 #include "decode/cycle_costs.h"
 #include "instrument/injector.h"
 #include "probe/arm_parts.h"
+#include "probe/expected.h"
 #include "probe/recorder.h"
 #include "probe/suspend.h"
 #include "state/snapshot.h"
@@ -67,11 +68,12 @@ public:
             prefill(lane, prompt.subspan(static_cast<std::size_t>(state.length)), stop, true, "prefill"));
         faults_.after_prefill(lane);
         recorder_.ledger_event("prefill", state, "", prompt, occupant_);
+        if (witnesses()) add_expected_rings(state, engine_.core(), recorder_.ledger.back());
         recorder_.count_rows(state);
         DP_RETURN_IF_ERROR(decode(lane));
         recorder_.ledger_event("end", state, "", prompt, occupant_);
         engine_.observer().set_sink(nullptr);
-        DP_RETURN_IF_ERROR(faults_.check_acted());
+        if (!settings_.treatment.idle_faults) DP_RETURN_IF_ERROR(faults_.check_acted());
         return recorder_.status();
     }
 
@@ -89,6 +91,15 @@ public:
     std::optional<Position> recompute_start() const { return recompute_start_; }
 
 private:
+    // Whether the arm records what has to hold in it by itself.
+    bool witnesses() const { return arm_ == Arm::restored && settings_.level >= 2; }
+
+    // The draft of the engine, not the one that a fault put in its place.
+    void witness_draft(int lane) {
+        if (witnesses() && !settings_.script)
+            recorder_.expect_draft_rows(expected_draft_rows(engine_.lane(lane), engine_.core()));
+    }
+
     decode::Request request() const { return engine_request(assembly_, request_, settings_); }
 
     void begin(int lane) {
@@ -153,6 +164,8 @@ private:
         const state::Lane& from = engine_.lane(kFreshLane);
         DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, state::take_snapshot(from, identity_));
         recorder_.ledger_event("snapshot", from, state::tier_name(settings_.treatment.tier), request_.prompt, {});
+        if (settings_.level >= 2)
+            add_expected_restore(snapshot, settings_.treatment, engine_.core(), recorder_.ledger.back());
         const std::vector<TokenId> other(request_.prompt.rbegin(), request_.prompt.rend());
         DP_RETURN_IF_ERROR(faults_.at_snapshot(
             from.id(), std::span(request_.prompt).subspan(static_cast<std::size_t>(request_.boundary)), other,
@@ -221,6 +234,7 @@ private:
         const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
         if (std::find(stops.begin(), stops.end(), engine_.lane(lane).anchor) != stops.end()) return {};
         DP_RETURN_IF_ERROR(start_controller(lane, drafter));
+        witness_draft(lane);
         for (std::size_t cycle = 0; cycle < request_.cycles; ++cycle) {
             auto result = engine_.cycle({&lane, 1}, drafter, verify_rows());
             if (!result.ok()) return result.status();
@@ -238,6 +252,7 @@ private:
         if (control.first_anchor() == nullptr) return {};
         engine_.lane(lane).anchor = *control.first_anchor();
         DP_RETURN_IF_ERROR(start_controller(lane, drafter));
+        witness_draft(lane);
         for (std::size_t cycle = 0; cycle < control.cycles.size(); ++cycle) {
             const ControlCycle& tokens = control.cycles[cycle];
             const decode::ForcedCommit force{tokens.committed, tokens.next_anchor};
@@ -399,7 +414,8 @@ Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request,
     DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, engine_settings));
 
     Recorder recorder(recorder_options(assembly, request, settings, arm, *core), writer);
-    DP_RETURN_IF_ERROR(instrument::check_faults(settings.treatment.faults, core->shape(), request.boundary));
+    DP_RETURN_IF_ERROR(
+        check_treatment_faults(settings.treatment, core->shape(), request.boundary, request.prompt.size()));
     ObservedEngine engine(std::move(core));
 
     std::optional<AtomicDirectory> workspace;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/float_bits.h"
@@ -126,6 +127,7 @@ void Recorder::ledger_event(const std::string& name, const state::Lane& lane, st
     if (lane.has_anchor) event.components.push_back(anchor_component(lane));
     event.row_first = lane.draft.first();
     event.row_digests = state::context_row_digests(lane);
+    if (name == "prefill") event.anchor_margin = anchor_margin_;
     event.previous_occupant = lane.previous_occupant;
     if (!lane.previous_occupant.empty()) {
         const std::size_t limit = std::min(prompt.size(), occupant.size());
@@ -160,6 +162,11 @@ void Recorder::on_forward(decode::ForwardKind kind, const state::Lane& lane, Pos
     call.rows = static_cast<std::int64_t>(row_count);
     call.numerics_class = options_.numerics_class;
     schedule.push_back(std::move(call));
+}
+
+void Recorder::on_anchor(const state::Lane&, std::span<const float> logits) {
+    const auto best = decode::top_logits(logits, 2);
+    anchor_margin_ = best[0].logit - best[1].logit;
 }
 
 void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) {
@@ -205,6 +212,8 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
                                 r + 1, lane.length));
     }
     keep_rows(hidden, draft_hidden_, step_.draft_hidden_digests);
+    if (expected_draft_) step_.witness.push_back({"draft_hidden", hash_of_rows(hidden), *expected_draft_});
+    expected_draft_.reset();
     step_.drafted = static_cast<std::int64_t>(choice.proposals.size());
 }
 
@@ -238,6 +247,12 @@ void Recorder::on_verify(const decode::VerifyView& view) {
     step_.forced = view.forced;
     step_.committed.assign(view.committed.begin(), view.committed.end());
     step_.next_anchor = view.next_anchor;
+    commit_.reset();
+    // Forced tokens behind the verified rows are computed by another forward, whose operands are not here.
+    const bool verified =
+        std::equal(view.committed.begin(), view.committed.end(), view.rows.begin(),
+                   view.rows.begin() + static_cast<std::ptrdiff_t>(std::min(view.committed.size(), view.rows.size())));
+    if (options_.witness && verified) commit_.emplace().before(view.lane, view.rows.size(), view.committed.size());
     if (!options_.require_finite) cut_at_non_finite(view);
 }
 
@@ -274,13 +289,27 @@ void Recorder::cut_at_non_finite(const decode::VerifyView& view) {
     step_.next_anchor = step_.anchor;
 }
 
-void Recorder::on_commit(const state::Lane& lane, const decode::CycleResult&, const budget::Controller* controller) {
+bool Recorder::digests_recurrent_state(const decode::CycleResult& result) {
+    if (result.accepted != 0) return cycle_ == 1;
+    ++full_rejects_;
+    return cycle_ == 1 || std::has_single_bit(full_rejects_);
+}
+
+void Recorder::on_commit(const state::Lane& lane, const decode::CycleResult& result,
+                         const budget::Controller* controller) {
     ++cycle_;
     if (controller != nullptr) step_.controller_out = controller_state(*controller);
-    if (options_.level >= 2 && options_.digest_every != 0 && cycle_ % options_.digest_every == 0) {
-        for (const state::LedgerEntry& entry : state::lane_ledger(lane, true)) {
-            step_.state_digests.push_back({std::string(state::component_name(entry.component)), entry.digest});
-        }
+    const bool recurrent = digests_recurrent_state(result);
+    const bool all = options_.digest_every != 0 && cycle_ % options_.digest_every == 0;
+    for (const state::Component component : state::kComponents) {
+        const bool taken = all || (recurrent && (component == state::Component::recurrent_matrix ||
+                                                 component == state::Component::recurrent_conv));
+        if (options_.level < 2 || !taken || !state::has_component(lane.shape(), component)) continue;
+        step_.state_digests.push_back(
+            {std::string(state::component_name(component)), state::component_digest(lane, component)});
+    }
+    if (commit_) {
+        if (std::optional<Witness> witness = commit_->after(lane)) step_.witness.push_back(std::move(*witness));
     }
     if (!status_.ok()) return;
     status_ = writer_.add_step(step_, {draft_hidden_.data(), target_hidden_.data()});

@@ -11,20 +11,25 @@
 #include "capture/capture.h"
 #include "capture/writer.h"
 #include "instrument/observer.h"
+#include "probe/expected.h"
 
 namespace draftprobe::probe {
 
 struct RecorderOptions {
     int level = 3;
-    std::size_t digest_every = 0;  // state digests every K commits; 0: at ledger events only
-    std::size_t window = 0;        // draft window W
-    Position boundary = 0;         // B
-    std::string request;           // key
+    // State digests every K commits; 0: none. Recurrent state is also digested at the first commit, and at the 1st,
+    // 2nd, 4th, 8th ... cycle that accepts nothing: where a cell may be adopted that nobody wrote.
+    std::size_t digest_every = 0;
+    std::size_t window = 0;  // draft window W
+    Position boundary = 0;   // B
+    std::string request;     // key
     std::string tokenizer_digest;
     std::string numerics_class;
     // A computing arm must be finite throughout. A restored one may not be: rows made from state that nobody wrote are
     // a finding.
     bool require_finite = true;
+    // Record what the arm has against what is made again (probe/expected.h); of restored arms, from level 2 on.
+    bool witness = false;
 };
 
 class Recorder final : public instrument::CycleSink {
@@ -38,7 +43,11 @@ public:
     // What the state read by the first decode cycle is made of.
     void count_rows(const state::Lane& lane);
 
+    // What the draft has to make of the lane in its next cycle (probe/expected.h).
+    void expect_draft_rows(std::uint64_t hash) { expected_draft_ = hash; }
+
     void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) override;
+    void on_anchor(const state::Lane& lane, std::span<const float> logits) override;
     void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) override;
     void on_verify(const decode::VerifyView& view) override;
     void on_commit(const state::Lane& lane, const decode::CycleResult& result,
@@ -56,6 +65,7 @@ public:
 
 private:
     void cut_at_non_finite(const decode::VerifyView& view);
+    bool digests_recurrent_state(const decode::CycleResult& result);
 
     RecorderOptions options_;
     CaptureWriter& writer_;
@@ -64,6 +74,10 @@ private:
     std::vector<Bf16> draft_hidden_;
     std::vector<Bf16> target_hidden_;
     std::size_t cycle_ = 0;
+    std::size_t full_rejects_ = 0;
+    std::optional<float> anchor_margin_;
+    std::optional<std::uint64_t> expected_draft_;
+    std::optional<CommitWitness> commit_;  // of the cycle that is being committed
     std::string ended_early_;
     Status status_;
 };

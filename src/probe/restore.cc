@@ -8,6 +8,14 @@ namespace draftprobe::probe {
 
 using state::DraftRestore;
 
+Status check_treatment_faults(const RestoreTreatment& treatment, const state::StateShape& shape, Position boundary,
+                              std::size_t prompt_length) {
+    if (treatment.idle_faults) return {};
+    return instrument::check_faults(
+        treatment.faults, shape,
+        {boundary, static_cast<Position>(prompt_length), treatment.draft, treatment.target, treatment.move});
+}
+
 Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine& engine,
                                                      const state::Snapshot& snapshot,
                                                      const state::StateIdentity& identity,
@@ -24,7 +32,8 @@ Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine&
     }
     DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, treatment.draft, lane, treatment.target));
     if (recompute) core.adopt_context(recomputed, lane);
-    faults.apply(lane, treatment.draft == DraftRestore::exact || recompute);
+    const Status applied = faults.apply(lane, treatment.draft == DraftRestore::exact || recompute);
+    if (!applied.ok() && !treatment.idle_faults) return applied;
     if (state::rebuilds_rings(treatment.draft)) core.draft_forward()->rebuild_rings(lane);
     if (!recompute) return std::optional<RecomputeCost>();
     return std::optional<RecomputeCost>({recomputed.start, std::move(recomputed.calls)});

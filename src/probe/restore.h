@@ -20,7 +20,13 @@ struct RestoreTreatment {
     state::DraftRestore draft = state::DraftRestore::exact;
     state::Tier tier = state::Tier::memory;
     std::vector<instrument::Fault> faults;
+    // One run of a study that varies the treatment: a fault may be without effect in it. Else such a fault is refused.
+    bool idle_faults = false;
 };
+
+// Whether every fault can act under the treatment. Errors: those of check_faults.
+Status check_treatment_faults(const RestoreTreatment& treatment, const state::StateShape& shape, Position boundary,
+                              std::size_t prompt_length);
 
 // What the form `recompute` did on its scratch lane.
 struct RecomputeCost {

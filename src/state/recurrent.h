@@ -42,6 +42,7 @@ public:
     RecurrentCell& current() { return cells_[parity_]; }
     const RecurrentCell& current() const { return cells_[parity_]; }
     RecurrentCell& idle() { return cells_[1 - parity_]; }
+    const RecurrentCell& idle() const { return cells_[1 - parity_]; }
     void flip() { parity_ = 1 - parity_; }
 
     DeltaOperands operands;

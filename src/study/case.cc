@@ -118,9 +118,11 @@ Result<CaseSummary> run_case(const probe::Assembly& assembly, const Case& item, 
     fs::create_directory(scratch, error);
     if (error) return io_error(fmt::format("{}: {}, expected to make a directory", scratch.string(), error.message()));
     const auto run = [&]() -> Result<CaseSummary> {
-        DP_RETURN_IF_ERROR(run_control(assembly, item, scratch / "control"));
+        Case varied = item;
+        varied.settings.treatment.idle_faults = true;
+        DP_RETURN_IF_ERROR(run_control(assembly, varied, scratch / "control"));
         DP_ASSIGN_OR_RETURN(const Comparison comparison,
-                            run_treated(assembly, item, scratch / "control", scratch / "treated"));
+                            run_treated(assembly, varied, scratch / "control", scratch / "treated"));
         return summarise(comparison);
     };
     Result<CaseSummary> result = run();

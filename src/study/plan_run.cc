@@ -29,6 +29,9 @@ public:
     void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) override {
         if (auto* recorder = of(lane)) recorder->on_forward(kind, lane, start, rows);
     }
+    void on_anchor(const state::Lane& lane, std::span<const float> logits) override {
+        if (auto* recorder = of(lane)) recorder->on_anchor(lane, logits);
+    }
     void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows hidden) override {
         if (auto* recorder = of(lane)) recorder->on_propose(lane, choice, hidden);
     }
@@ -223,8 +226,9 @@ private:
     }
 
     Status restore(const PlanStep& step) {
-        DP_RETURN_IF_ERROR(
-            instrument::check_faults(step.treatment.faults, engine_.core().shape(), requests_[step.request].boundary));
+        DP_RETURN_IF_ERROR(probe::check_treatment_faults(step.treatment, engine_.core().shape(),
+                                                         requests_[step.request].boundary,
+                                                         requests_[step.request].prompt.size()));
         Saved& saved = saved_[step.snapshot];
         DP_ASSIGN_OR_RETURN(const std::string_view tier, load(saved, step.snapshot));
         DP_RETURN_IF_ERROR(take_lane(step, Arm::restored));
@@ -232,6 +236,7 @@ private:
         const std::string& key = request_of(run).key;
         for (LedgerEvent event : saved.event) {
             event.request = key;
+            probe::add_expected_restore(*saved.memory, step.treatment, engine_.core(), event);
             run.recorder->ledger.push_back(std::move(event));
         }
         DP_ASSIGN_OR_RETURN(const auto cost,
@@ -334,6 +339,10 @@ private:
         if (lane.length < static_cast<Position>(request.prompt.size())) return {};
         run.prefilled = true;
         run.recorder->ledger_event("prefill", lane, "", request.prompt, run.occupant);
+        if (run.arm == Arm::restored && settings_.level >= 2) {
+            probe::add_expected_rings(lane, engine_.core(), run.recorder->ledger.back());
+            run.recorder->expect_draft_rows(probe::expected_draft_rows(engine_.lane(id), engine_.core()));
+        }
         run.recorder->count_rows(lane);
         // The prompt's own continuation may be a stop token: then there is nothing to decode.
         const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
