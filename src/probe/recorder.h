@@ -18,6 +18,7 @@ struct RecorderOptions {
     int level = 3;
     std::size_t digest_every = 0;  // state digests every K commits; 0: at ledger events only
     std::size_t window = 0;        // draft window W
+    std::size_t block = 0;         // rows of a draft block, anchor included
     Position boundary = 0;         // B
     std::string request;           // key
     std::string tokenizer_digest;
