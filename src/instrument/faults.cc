@@ -51,6 +51,23 @@ constexpr FaultDescription kFaults[] = {
      "the bits of one byte of the restored component, counted in its canonical layout, are inverted"},
     {"empty-restore", "all", "the restore reports success and restores nothing; the engine computes the prefix again"},
     {"cached-control", "all", "in an arm that should compute everything, the prefix secretly comes from a snapshot"},
+    {"draft-nothing", "N|all",
+     "after the restore the draft offers no proposals, in the first N cycles or in all of them"},
+    {"checkpoint-inside-step", "N",
+     "the lane comes to the boundary by decode steps of N tokens, and the checkpoint holds the recurrent state behind "
+     "the step that crossed it (with N 1: the state at the boundary)"},
+    {"pending-row", "N",
+     "the first draft after the restore reads as its newest context row the one that the lane's previous occupant left "
+     "N positions behind it"},
+    {"unreset-row", "all",
+     "in an arm that should compute everything, the context row of position 0 is the last one of the request before"},
+    {"prefix-again", "all", "after the restore the engine feeds the prompt again from its first token"},
+    {"suffix-unwritten", "N",
+     "of the rest of the prompt only the newest N context rows reach the draft; the other slots stay as they were"},
+    {"split-slots", "N", "a verification of N rows or more reads the recurrent state from before the last commit"},
+    {"unsaved-component", "COMPONENT",
+     "the checkpoint was saved without the component, and lists what it holds; the restore goes on as with "
+     "missing-component"},
 };
 
 std::string component_names() {
@@ -98,7 +115,8 @@ bool read_argument(std::string_view text, Fault& fault) {
             if (colon != std::string_view::npos && fault.content == UnwrittenContent::occupant) return false;
             return fault.all || take(number_of(head, 1, kLargestNumber));
         case FaultKind::stale_occupant:
-        case FaultKind::missing_component: return take_component(text);
+        case FaultKind::missing_component:
+        case FaultKind::unsaved_component: return take_component(text);
         case FaultKind::stale_anchor:
             if (head != "token" && head != "row") return false;
             fault.anchor = head == "row" ? StaleAnchor::row : StaleAnchor::token;
@@ -108,9 +126,18 @@ bool read_argument(std::string_view text, Fault& fault) {
         case FaultKind::mislabelled_checkpoint:
         case FaultKind::alias_snapshot:
         case FaultKind::double_quantisation:
+        case FaultKind::checkpoint_inside_step:
+        case FaultKind::pending_row:
+        case FaultKind::suffix_unwritten:
+        case FaultKind::split_slots:
         case FaultKind::unwritten_cell: return take(number_of(text, 1, kLargestNumber));
         case FaultKind::flip: return take_component(head) && take(number_of(tail, 0, Position{1} << 40));
+        case FaultKind::draft_nothing:
+            fault.all = text == "all";
+            return fault.all || take(number_of(text, 1, kLargestNumber));
         case FaultKind::empty_restore:
+        case FaultKind::unreset_row:
+        case FaultKind::prefix_again:
         case FaultKind::cached_control: fault.all = text == "all"; return fault.all;
     }
     return false;
@@ -290,6 +317,7 @@ bool acts_on_copy(const Fault& fault) {
         case FaultKind::rows_unwritten:
         case FaultKind::stale_occupant:
         case FaultKind::missing_component:
+        case FaultKind::unsaved_component:
         case FaultKind::double_quantisation: return true;
         // Before a rebuild, which reads the rows. Any other component is flipped when the restore is done.
         case FaultKind::flip: return fault.component == Component::draft_context;
@@ -357,6 +385,16 @@ Status check_faults(std::span<const Fault> faults, const state::StateShape& shap
             fault.component == Component::recurrent_matrix || fault.component == Component::recurrent_conv ||
             fault.kind == FaultKind::mislabelled_checkpoint || fault.kind == FaultKind::unwritten_cell;
         if (recurrent && shape.delta_layers == 0) return refuse("the target has no recurrent layer to put it into");
+        const bool of_recurrent =
+            fault.kind == FaultKind::checkpoint_inside_step || fault.kind == FaultKind::split_slots;
+        if (of_recurrent && shape.delta_layers == 0) return refuse("the target has no recurrent layer to put it into");
+        if (boundary == 0 && fault.kind != FaultKind::unreset_row) {
+            return refuse("the boundary is 0, so nothing is restored; expected a boundary above 0");
+        }
+        if (fault.kind == FaultKind::checkpoint_inside_step && fault.number + 1 >= boundary) {
+            return refuse(fmt::format("found steps of {} tokens, expected fewer than the boundary {} less one",
+                                      fault.number, boundary));
+        }
         if (fault.kind == FaultKind::position_base && fault.number >= boundary) {
             return refuse(fmt::format("found base {}, expected one below the boundary {}", fault.number, boundary));
         }
@@ -397,6 +435,7 @@ void CopyFaults::apply(Lane& lane, bool rings) const {
                 break;
             case FaultKind::rows_unwritten: leave_rows_unwritten(lane, before_, fault, rings); break;
             case FaultKind::stale_occupant: keep_occupant(lane, before_, fault.component, boundary_, rings); break;
+            case FaultKind::unsaved_component:
             case FaultKind::missing_component: lose_component(lane, before_, fault.component, boundary_, rings); break;
             case FaultKind::double_quantisation:
                 for (Position pass = 0; pass < fault.number; ++pass) quantise_again(lane, boundary_);

@@ -72,10 +72,28 @@ std::set<std::string> changed_by(const std::string& text) {
 
 TEST(Faults, EveryOneIsParsedListedAndSpelledAsItWasGiven) {
     const std::vector<std::string> texts = {
-        "context-shift=-7",      "rows-unwritten=all", "stale-occupant=recurrent", "stale-anchor=token:3",
-        "window-off-by-one=+1",  "position-base=0",    "missing-component=conv",   "mislabelled-checkpoint=2",
-        "double-quantisation=1", "alias-snapshot=3",   "unwritten-cell=1",         "flip=draft_ring:9",
-        "empty-restore=all",     "cached-control=all",
+        "context-shift=-7",
+        "rows-unwritten=all",
+        "stale-occupant=recurrent",
+        "stale-anchor=token:3",
+        "window-off-by-one=+1",
+        "position-base=0",
+        "missing-component=conv",
+        "mislabelled-checkpoint=2",
+        "double-quantisation=1",
+        "alias-snapshot=3",
+        "unwritten-cell=1",
+        "flip=draft_ring:9",
+        "empty-restore=all",
+        "cached-control=all",
+        "draft-nothing=2",
+        "checkpoint-inside-step=3",
+        "pending-row=9",
+        "unreset-row=all",
+        "prefix-again=all",
+        "suffix-unwritten=1",
+        "split-slots=8",
+        "unsaved-component=draft_context",
     };
     ASSERT_EQ(texts.size(), list_faults().size());
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -89,13 +107,35 @@ TEST(Faults, EveryOneIsParsedListedAndSpelledAsItWasGiven) {
 }
 
 TEST(Faults, BadArgumentsAreRefusedWithWhatIsExpected) {
-    for (const char* text :
-         {"context-shift=0",         "context-shift",         "context-shift=x",     "context-shift=1000001",
-          "rows-unwritten=0",        "rows-unwritten=4:ones", "rows-unwritten=all:", "stale-occupant=anchor",
-          "stale-anchor=3",          "stale-anchor=row:0",    "window-off-by-one=0", "window-off-by-one=2",
-          "position-base=-1",        "missing-component=",    "unwritten-cell=0",    "mislabelled-checkpoint=-1",
-          "double-quantisation=two", "alias-snapshot=0",      "flip=conv",           "flip=conv:-1",
-          "empty-restore=1",         "cached-control="}) {
+    for (const char* text : {"context-shift=0",
+                             "context-shift",
+                             "context-shift=x",
+                             "context-shift=1000001",
+                             "rows-unwritten=0",
+                             "rows-unwritten=4:ones",
+                             "rows-unwritten=all:",
+                             "stale-occupant=anchor",
+                             "stale-anchor=3",
+                             "stale-anchor=row:0",
+                             "window-off-by-one=0",
+                             "window-off-by-one=2",
+                             "position-base=-1",
+                             "missing-component=",
+                             "unwritten-cell=0",
+                             "mislabelled-checkpoint=-1",
+                             "double-quantisation=two",
+                             "alias-snapshot=0",
+                             "flip=conv",
+                             "flip=conv:-1",
+                             "empty-restore=1",
+                             "cached-control=",
+                             "draft-nothing=0",
+                             "checkpoint-inside-step=0",
+                             "pending-row=all",
+                             "unreset-row=1",
+                             "prefix-again=",
+                             "suffix-unwritten=-1",
+                             "split-slots=x"}) {
         const Result<Fault> fault = parse_fault(text);
         ASSERT_EQ(fault.status().code(), StatusCode::invalid_argument) << text;
         EXPECT_THAT(fault.status().message(), HasSubstr("expected")) << text;
@@ -110,8 +150,11 @@ TEST(Faults, WhatCannotActIsRefused) {
         EXPECT_TRUE(fault.ok()) << text;
         return check_faults({&fault.value(), 1}, small_shape(), 32);
     };
-    for (const char* text : {"double-quantisation=1", "position-base=32", "stale-anchor=row:32", "alias-snapshot=33",
-                             "flip=recurrent:64", "flip=draft_context:496"}) {
+    const Result<Fault> nothing = parse_fault("prefix-again=all");
+    EXPECT_EQ(check_faults({&nothing.value(), 1}, small_shape(), 0).code(), StatusCode::invalid_argument);
+    for (const char* text :
+         {"checkpoint-inside-step=31", "double-quantisation=1", "position-base=32", "stale-anchor=row:32",
+          "alias-snapshot=33", "flip=recurrent:64", "flip=draft_context:496"}) {
         EXPECT_EQ(refused(text).code(), StatusCode::invalid_argument) << text;
     }
     for (const char* text : {"position-base=31", "flip=recurrent:63", "flip=draft_context:495"}) {
