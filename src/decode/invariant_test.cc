@@ -178,7 +178,9 @@ TEST_P(Invariant, ADrafterThatOffersNothingLeavesPlainDecoding) {
             EXPECT_EQ(result.value()[0].verified, 0u);
             EXPECT_EQ(result.value()[0].retained, 1u);
             EXPECT_EQ(e->lane(0).recurrent.current().consumed, e->lane(0).length);
-            if (temperature == 0.0f) EXPECT_EQ(digests(e->lane(0)), reference.states[cycle + 1]);
+            if (temperature == 0.0f) {
+                EXPECT_EQ(digests(e->lane(0)), reference.states[cycle + 1]);
+            }
         }
     }
 }
