@@ -67,6 +67,7 @@ Status fill_lane(Lane& lane) {
     lane.length = length;
     lane.tokens.assign(static_cast<std::size_t>(length), 7);
     lane.target_rows_written = static_cast<std::size_t>(length);
+    lane.recurrent.current().consumed = length;
     append_source(lane.target_sources, 0, length, state::RowSource::computed);
     const Position first = std::max<Position>(0, length - static_cast<Position>(lane.draft.capacity()));
     lane.draft.claim(first, length, state::RowSource::computed);

@@ -30,7 +30,8 @@ enum class Arm { fresh, restored, natural, uninterrupted, repeat };
 enum class RowSource { computed, restored, carried, none };
 
 // Why a count is smaller than the one before it. `mismatch` belongs to `accepted` alone: the target chose otherwise.
-enum class CutReason { none, budget, stop, limit, grammar, error, mismatch };
+// `no_draft` to `drafted`: the draft was not asked, or offered nothing.
+enum class CutReason { none, budget, stop, limit, grammar, error, mismatch, no_draft };
 
 enum class ForwardKind { prefill, verify, plain };
 
@@ -174,6 +175,11 @@ struct LedgerEvent {
     // leading tokens it shares with this request's prompt. Stale rows under shared tokens are the right rows.
     std::string previous_occupant;
     Position previous_shared_tokens = 0;
+
+    // Of a restore out of state that another request of the same engine was still making: the engine step in which it
+    // was read and the one in which the last of it was written. Steps count from 1; 0: not recorded, or never written.
+    std::int64_t read_step = 0;
+    std::int64_t written_step = 0;
 };
 
 // One target forward outside the decode cycles (a cycle's verify call is its StepRecord: start L, verified + 1 rows).
@@ -256,13 +262,23 @@ struct Exposure {
     std::int64_t none = 0;
 };
 
+// A context row that the draft read at position `row`, and the target row that it was made from. `request` is a key of
+// CaptureHeader::requests, or empty: a request that was in the lane before.
+struct RowPairing {
+    Position row = 0;
+    std::string request;
+    Position position = 0;
+    bool operator==(const RowPairing&) const = default;
+};
+
 // The context that the draft read. It claims [first_position, first_position + rows_claimed); a sound one ends at L.
 struct DraftContextUse {
     std::int64_t rows_claimed = 0;
     std::int64_t rows_valid = 0;  // claimed rows that were written
     Position first_position = 0;
     std::vector<SourceRange> provenance;
-    std::string digest;  // level >= 2, when digests are on
+    std::string digest;               // level >= 2, when digests are on
+    std::vector<RowPairing> pairing;  // of the oldest and the newest claimed row, ascending; not of unwritten ones
 };
 
 // State of an adaptive budget rule: Beta counts per confidence bucket and cost per verify width.

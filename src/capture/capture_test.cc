@@ -124,8 +124,24 @@ TEST_F(CaptureFiles, WhatIsExpectedSurvives) {
     EXPECT_FALSE(read->ledger[2].anchor_margin.has_value());
 }
 
+TEST_F(CaptureFiles, ReadAndWrittenStepsOfARestoreSurvive) {
+    fixture::ArmData arm = fixture::make_arm(Arm::restored);
+    arm.header.ledger[1].read_step = 5;
+    arm.header.ledger[2].read_step = 6;
+    arm.header.ledger[2].written_step = 7;
+    const std::string text = read_file(write(arm) / kCaptureFileName);
+    Result<CaptureHeader> header = parse_capture_header(text, "capture.json");
+    ASSERT_TRUE(header.ok()) << header.status().message();
+    EXPECT_EQ(header->ledger[0].read_step, 0);
+    EXPECT_EQ(header->ledger[1].read_step, 5);
+    EXPECT_EQ(header->ledger[1].written_step, 0);
+    EXPECT_EQ(header->ledger[2].written_step, 7);
+    EXPECT_EQ(format_capture_header(*header), text);
+}
+
 TEST_F(CaptureFiles, EveryStepFieldSurvives) {
     StepRecord step = fixture::make_arm(Arm::fresh).steps[0];
+    step.draft_context.pairing = {{171, "", 180}, {200, "r0", 200}};
     step.forced = true;
     step.width_margin = 0.1;
     step.controller_in = ControllerState{{1.5, 2}, {3, 0.1}, {1, 1.25}};
@@ -145,6 +161,7 @@ TEST_F(CaptureFiles, EveryStepFieldSurvives) {
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(format_step(read, 2), line);
     EXPECT_TRUE(read.forced);
+    EXPECT_EQ(read.draft_context.pairing, step.draft_context.pairing);
     EXPECT_TRUE(std::isnan(read.q[0]));
     EXPECT_EQ(read.target_margins[0], 1.0e-45f);
     ASSERT_EQ(read.witness.size(), 1u);
@@ -493,6 +510,26 @@ TEST(StepText, RefusesWhatBreaksTheRules) {
     refused([](StepRecord& s) { s.cycle = -1; }, "integer in [0");
     refused([](StepRecord& s) { s.retained = 2; }, "cuts.retained");
     refused([](StepRecord& s) { s.candidate_ids.pop_back(); }, "candidate_ids");
+}
+
+TEST(StepText, PairingsAreAscendingAndNameKnownRequests) {
+    const fixture::ArmData arm = fixture::make_arm(Arm::fresh);
+    CaptureHeader header = arm.header;
+    header.level = 2;
+    header.candidates = fixture::kCandidates;
+    const auto parsed = [&](std::vector<RowPairing> pairing, StepRecord& read) {
+        StepRecord step = arm.steps[0];
+        step.draft_context.pairing = std::move(pairing);
+        return parse_step(format_step(step, 2), "line", header, read);
+    };
+    StepRecord read;
+    EXPECT_TRUE(parsed({{3, "", 9}, {4, "r0", 4}}, read).ok());
+    EXPECT_EQ(read.draft_context.pairing.size(), 2u);
+    // A reader reuses its step: what one line said is not the next one's.
+    EXPECT_TRUE(parsed({}, read).ok());
+    EXPECT_TRUE(read.draft_context.pairing.empty());
+    EXPECT_EQ(parsed({{3, "r9", 9}}, read).code(), StatusCode::corrupt);
+    EXPECT_EQ(parsed({{4, "r0", 4}, {4, "r0", 4}}, read).code(), StatusCode::corrupt);
 }
 
 TEST(StepText, RefusesNumbersThatAreNotCanonical) {

@@ -9,8 +9,8 @@ namespace draftprobe {
 inline constexpr std::array<std::string_view, 5> kArmNames = {"fresh", "restored", "natural", "uninterrupted",
                                                               "repeat"};
 inline constexpr std::array<std::string_view, 4> kRowSourceNames = {"computed", "restored", "carried", "none"};
-inline constexpr std::array<std::string_view, 7> kCutReasonNames = {"none",    "budget", "stop",    "limit",
-                                                                    "grammar", "error",  "mismatch"};
+inline constexpr std::array<std::string_view, 8> kCutReasonNames = {"none",    "budget", "stop",     "limit",
+                                                                    "grammar", "error",  "mismatch", "no-draft"};
 inline constexpr std::array<std::string_view, 3> kForwardKindNames = {"prefill", "verify", "plain"};
 inline constexpr std::array<std::string_view, 3> kForwardPhaseNames = {"materialise", "scratch", "resume"};
 

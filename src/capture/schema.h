@@ -304,6 +304,10 @@ void ledger_event(V& v, Event& event) {
         v.digest("previous_occupant", event.previous_occupant);
         v.integer("previous_shared_tokens", event.previous_shared_tokens, 0, kMaxPosition);
     }
+    if (v.maybe(event.read_step != 0, "read_step")) {
+        v.integer("read_step", event.read_step, 1, kMaxCount);
+        v.integer("written_step", event.written_step, 0, kMaxCount);
+    }
 }
 
 template <typename V, typename Header>
@@ -426,6 +430,13 @@ void step(V& v, Step& s, int level) {
         v.integer("rows_valid", s.draft_context.rows_valid, 0, kMaxPosition);
         v.integer("first_position", s.draft_context.first_position, 0, kMaxPosition);
         source_ranges(v, "provenance", s.draft_context.provenance);
+        if (v.maybe(!s.draft_context.pairing.empty(), "pairing")) {
+            v.list("pairing", s.draft_context.pairing, [&](auto& pair) {
+                v.integer("row", pair.row, 0, kMaxPosition);
+                v.text("request", pair.request);
+                v.integer("position", pair.position, 0, kMaxPosition);
+            });
+        }
         if (v.maybe(level >= 2 && !s.draft_context.digest.empty(), "digest")) {
             v.digest("digest", s.draft_context.digest);
         }

@@ -11,6 +11,7 @@ constexpr std::string_view kFormatName = "draftprobe-capture";
 void clear(StepRecord& step) {
     step.forced = false;
     step.draft_context.digest.clear();
+    step.draft_context.pairing.clear();
     step.q.clear();
     step.prefix_confidence.clear();
     step.candidate_ids.clear();

@@ -355,6 +355,16 @@ Status validate_step(const StepRecord& s, const CaptureHeader& h) {
                       fmt::format("at most rows_claimed {}", s.draft_context.rows_claimed));
     }
     DP_RETURN_IF_ERROR(validate_ranges("draft_context.provenance", s.draft_context.provenance));
+    Position above = -1;
+    for (const RowPairing& pair : s.draft_context.pairing) {
+        const bool known = pair.request.empty() || h.requests.empty() ||
+                           std::any_of(h.requests.begin(), h.requests.end(),
+                                       [&](const CapturedRequest& r) { return r.key == pair.request; });
+        if (!known)
+            return broken("draft_context.pairing.request", "'" + pair.request + "'", "a key of requests or \"\"");
+        if (pair.row <= above) return broken("draft_context.pairing.row", pair.row, "ascending rows");
+        above = pair.row;
+    }
     DP_RETURN_IF_ERROR(validate_counts(s, h));
     DP_RETURN_IF_ERROR(validate_arrays(s, h));
     DP_RETURN_IF_ERROR(validate_acceptance(s));

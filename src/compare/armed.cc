@@ -133,7 +133,6 @@ std::string missing_restore(const CaptureHeader& h, Armed& armed) {
                 continue;
             armed.recomputed_rows += std::max<Position>(0, std::min(r.boundary, call.start + call.rows) - call.start);
         }
-        if (r.boundary == 0) return fmt::format("request '{}' has boundary 0: there was nothing to restore", r.key);
     }
     if (armed.recomputed_rows > 0) {
         return fmt::format(
@@ -142,6 +141,7 @@ std::string missing_restore(const CaptureHeader& h, Armed& armed) {
     }
     for (const ComponentRows& rows : h.totals.rows) {
         if (!demands_rows(h.treatment, rows.component) || rows.restored > 0) continue;
+        if (boundaries[rows.request] == 0) continue;  // there was nothing to restore, and nothing was claimed
         if (is_draft_component(rows.component) &&
             (window_left_the_restore(h, rows.request) || !computed_below_boundary(h, rows)))
             continue;
@@ -198,6 +198,11 @@ bool is_width_declared(const std::vector<std::string>& declared) {
 
 bool is_canonical_numerics(std::string_view numerics) { return numerics == "f32" || numerics == "i8dot"; }
 
+bool restores_nothing(const CaptureHeader& header) {
+    return std::all_of(header.requests.begin(), header.requests.end(),
+                       [](const CapturedRequest& r) { return r.boundary == 0; });
+}
+
 bool is_computing_arm(const CaptureHeader& header) { return header.arm != Arm::restored; }
 
 ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated) {
@@ -220,6 +225,11 @@ ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated) 
     } else if (result.verdict == Verdict::not_restored) {
         result.armed.advice =
             "check that the restore found its snapshot, and that the rest of the prompt starts at the boundary";
+    }
+    if (!is_computing_arm(treated) && restores_nothing(treated)) {
+        result.warnings.push_back(
+            "boundary 0: the restore had nothing to restore; what is compared is a lane that was used before, and no "
+            "restored state");
     }
     for (const CaptureHeader* h : {&control, &treated}) {
         if (h->schedule.empty()) {

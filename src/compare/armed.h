@@ -31,6 +31,9 @@ bool is_canonical_numerics(std::string_view numerics);
 // An arm that computes everything itself.
 bool is_computing_arm(const CaptureHeader& header);
 
+// Whether every request has boundary 0: such a restore claims nothing, and a difference is another cause's.
+bool restores_nothing(const CaptureHeader& header);
+
 // The difference that may explain drift: "" when nothing of the kind is recorded. `declared` are full field names.
 std::string recorded_cause(const CaptureHeader& control, const CaptureHeader& treated,
                            const std::vector<std::string>& declared);

@@ -332,6 +332,14 @@ private:
     }
 
     void check_provenance(bool treated, const StepRecord& step) {
+        for (const RowPairing& pair : step.draft_context.pairing) {
+            if (!pair.request.empty()) continue;
+            contaminated_ = fmt::format(
+                "at cycle {} the {} arm's draft reads at position {} the row {} of an earlier request: pairing: "
+                "expected row {}, got row {} (earlier request)",
+                step.cycle, treated ? "treated" : "control", pair.row, pair.position, pair.row, pair.position);
+            return;
+        }
         for (const SourceRange& range : step.draft_context.provenance) {
             if (range.source == RowSource::computed) continue;
             contaminated_ =
@@ -524,7 +532,7 @@ void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeade
     if (c.level == 0) {
         explain_insufficient(c, "a capture holds totals only, which say nothing about single contexts",
                              "capture both arms at --level 1 or above", found);
-    } else if (treated.arm == Arm::restored && has_draft && c.armed.draft_exposure == 0) {
+    } else if (treated.arm == Arm::restored && has_draft && c.armed.draft_exposure == 0 && !restores_nothing(treated)) {
         explain_insufficient(c,
                              "no context row from the restore is visible to the draft at its first cycle: the draft's "
                              "restore was not tested",

@@ -262,6 +262,46 @@ TEST_F(Field, D4ARowOfAnEarlierRequest) {
     EXPECT_THAT(judge().first->detail, StartsWith("pairing: expected row 171, got row 180 (earlier request)"));
 }
 
+TEST_F(Field, D4TheStepAloneNamesTheRowThatItWasPairedWith) {
+    const RowPairing right{200, "r0", 200};
+    control_.steps[0].draft_context.pairing = treated_.steps[0].draft_context.pairing = {right};
+    expect_same(judge());
+    treated_.steps[0].draft_context.pairing = {{200, "", 209}};
+    const Comparison c = judge();
+    expect_first(c, Verdict::changed, "draft", kDraftContext,
+                 "pairing: expected row 200, got row 209 (earlier request)");
+    EXPECT_EQ(c.first->cycle, 0);
+    treated_.steps[0].draft_context.pairing = {{200, "r0", 191}};
+    EXPECT_EQ(judge().first->detail, "pairing: expected row 200, got row 191");
+    // An arm that computes everything has no earlier request's row.
+    control_.steps[0].draft_context.pairing = {{200, "", 209}};
+    EXPECT_EQ(judge().verdict, Verdict::contaminated);
+}
+
+TEST_F(Field, C4AReadBeforeItsWriteIsNamedFirst) {
+    LedgerEvent* restore = find_event(treated_, "restore");
+    restore->read_step = 4;
+    restore->written_step = 3;
+    expect_same(judge());
+    restore->written_step = 4;
+    expect_first(judge(), Verdict::changed, "restore", kTargetKv,
+                 "read before write, same step: [0, 192) was read in step 4 and written in step 4");
+    restore->written_step = 6;
+    expect_first(judge(), Verdict::changed, "restore", kTargetKv, "read before write: ");
+    restore->written_step = 0;
+    expect_first(judge(), Verdict::changed, "restore", kTargetKv, "never written");
+}
+
+TEST_F(Field, D1ARestoreOfNothingIsJudgedWithAWarning) {
+    fixture::Options nothing;
+    nothing.boundary = 0;
+    control_ = fixture::make_arm(Arm::fresh, nothing);
+    treated_ = fixture::make_arm(Arm::restored, nothing);
+    const Comparison c = judge();
+    EXPECT_EQ(c.verdict, Verdict::same) << c.why;
+    EXPECT_THAT(c.warnings, Contains(HasSubstr("boundary 0: the restore had nothing to restore")));
+}
+
 // Outside every recorded component: the draft's inputs differ although rows, ledger and target are equal.
 TEST_F(Field, D4StaleAnchorShowsAtTheFirstDraftOnly) {
     for (auto& digest : treated_.steps[0].draft_hidden_digests) digest ^= 1;

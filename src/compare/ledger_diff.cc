@@ -59,6 +59,7 @@ public:
             compare_event(Stage::materialise, materialised, find_event(treated_, request.key, "materialise"));
             compare_event(Stage::snapshot, materialised, find_event(treated_, request.key, "snapshot"));
             const LedgerEvent* restore = find_event(treated_, request.key, "restore");
+            compare_order(restore);
             compare_event(Stage::restore, materialised, restore);
             compare_with_snapshot(find_event(treated_, request.key, "snapshot"), restore);
             compare_event(Stage::prefill, find_event(control_, request.key, "prefill"),
@@ -125,7 +126,8 @@ private:
             if (result_.unwritten.empty()) result_.unwritten = t.component;
             // The form `none` is such a defect by declaration: another one is told beside it.
             report(place, counts, declared_absent ? Weight::real : Weight::broken,
-                   unwritten_text(t.rows_claimed, t.rows_written, t.last, t.first, t.sources));
+                   suffix_text(stage, event, t) +
+                       unwritten_text(t.rows_claimed, t.rows_written, t.last, t.first, t.sources));
         } else if (is_draft(t.component) && !declared_absent && t.last - t.first > t.rows_claimed &&
                    (c == nullptr || c->last - c->first <= c->rows_claimed)) {
             report(place, counts, Weight::broken, fmt::format("logical offset {}, fill {}", t.last, t.rows_written));
@@ -143,6 +145,23 @@ private:
                    ? fmt::format("claims [{}, {}) at length {}: claimed length exceeds positions", t.first, t.last,
                                  event.position)
                    : fmt::format("covers {}, labelled {}", t.last, event.position));
+    }
+
+    // Which part of the tokens behind the boundary left a row to the draft; empty when all did.
+    std::string suffix_text(Stage stage, const LedgerEvent& event, const LedgerComponent& t) const {
+        if (stage != Stage::prefill || t.component != kDraftContext) return {};
+        for (const CapturedRequest& r : treated_.requests) {
+            if (r.key != event.request) continue;
+            const Position first = std::max(r.boundary, t.first);
+            Position rows = 0;
+            for (const SourceRange& range : t.sources) {
+                if (range.source != RowSource::none)
+                    rows += std::max<Position>(0, std::min(range.last, event.position) - std::max(range.first, first));
+            }
+            if (rows >= event.position - first) return {};
+            return fmt::format("context rows {} of {} behind the boundary; ", rows, event.position - first);
+        }
+        return {};
     }
 
     void compare_component(const Place& place, const LedgerEvent& control, const LedgerEvent& treated,
@@ -297,6 +316,18 @@ private:
         // Canonical numerics compute the same rows again, whatever the schedule.
         const bool canonical = is_canonical_numerics(setting_value(treated_, "numerics"));
         return form == Form::rebuilt && canonical ? "the snapshot whose tokens it was computed from" : "";
+    }
+
+    // State that was still being made when it was read.
+    void compare_order(const LedgerEvent* restore) {
+        if (restore == nullptr || restore->read_step == 0) return;
+        if (restore->written_step != 0 && restore->written_step < restore->read_step) return;
+        const bool same = restore->written_step == restore->read_step;
+        report({Stage::restore, restore->lane, kTargetKv}, shifted, Weight::broken,
+               fmt::format("read before write{}: [0, {}) was read in step {} and {}", same ? ", same step" : "",
+                           restore->position, restore->read_step,
+                           restore->written_step == 0 ? std::string("never written")
+                                                      : fmt::format("written in step {}", restore->written_step)));
     }
 
     void warn_of_occupant(const std::string& request) {

@@ -114,6 +114,13 @@ private:
             report(Stage::draft, kContextRank, kDraftContext, hard ? fault : Weight::explainable,
                    [&] { return detail; });
         };
+        for (const RowPairing& pair : t.pairing) {
+            const bool right = pair.request == t_.request && pair.position == pair.row;
+            if (right || std::find(c.pairing.begin(), c.pairing.end(), pair) != c.pairing.end()) continue;
+            say(fmt::format("pairing: expected row {}, got row {}{}", pair.row, pair.position,
+                            pair.request.empty() ? " (earlier request)" : ""),
+                true);
+        }
         if (t.rows_claimed != t.rows_valid && t.rows_claimed - t.rows_valid != c.rows_claimed - c.rows_valid) {
             say(unwritten_text(t.rows_claimed, t.rows_valid, end, t.first_position, t.provenance), true);
         }

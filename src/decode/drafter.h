@@ -16,8 +16,8 @@ class Drafter {
 public:
     virtual ~Drafter() = default;
     virtual ProposalSource source() const = 0;
-    // Fills out.choices, one per lane with block - 1 proposals each. `sampling`: one per lane, or empty: all greedy.
-    // Must not change any lane.
+    // Fills out.choices, one per lane with block - 1 proposals each, or none. `sampling`: one per lane, or empty: all
+    // greedy. Must not change any lane.
     virtual void propose(std::span<state::Lane* const> lanes, std::span<const LaneSampling> sampling,
                          DraftOutput& out) = 0;
 };

@@ -262,6 +262,8 @@ private:
     VerifyWidth verify_width(int id, const DraftChoice& choice, std::size_t max_rows) const {
         assert(max_rows >= 1 && max_rows <= core_->settings().block);
         const Request& request = requests_[index(id)].request;
+        // A drafter may offer nothing; then the anchor's row alone is verified.
+        if (choice.proposals.empty()) return {1, std::nullopt};
         // A width that depends on the confidence of the proposals drawn would condition the test on the draw: biased.
         if (!request.sampling.settings.greedy()) return {core_->settings().block, std::nullopt};
         if (!request.controller) return {max_rows, std::nullopt};

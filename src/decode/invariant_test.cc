@@ -151,6 +151,40 @@ TEST_P(Invariant, SpeculativeEqualsPlainInTokensAndStateForEveryAcceptedLength) 
     }
 }
 
+// Has nothing to offer, as a draft without its state.
+class SilentDrafter final : public Drafter {
+public:
+    ProposalSource source() const override { return ProposalSource::script; }
+    void propose(std::span<state::Lane* const> lanes, std::span<const LaneSampling>, DraftOutput& out) override {
+        out.hidden.clear();
+        out.choices.assign(lanes.size(), DraftChoice());
+    }
+};
+
+TEST_P(Invariant, ADrafterThatOffersNothingLeavesPlainDecoding) {
+    const PlainRun reference = plain(3);
+    for (const float temperature : {0.0f, 0.8f}) {
+        auto e = engine();
+        Request request{{1000, {}}};
+        request.sampling.settings.temperature = temperature;
+        e->begin_request(0, request);
+        ASSERT_TRUE(e->prefill(0, prompt_, 0, true).ok());
+        SilentDrafter drafter;
+        const int lanes[] = {0};
+        for (std::size_t cycle = 0; cycle < 3; ++cycle) {
+            auto result = e->cycle(lanes, drafter, block());
+            ASSERT_TRUE(result.ok()) << result.status().message();
+            EXPECT_EQ(result.value()[0].drafted, 0u);
+            EXPECT_EQ(result.value()[0].verified, 0u);
+            EXPECT_EQ(result.value()[0].retained, 1u);
+            EXPECT_EQ(e->lane(0).recurrent.current().consumed, e->lane(0).length);
+            if (temperature == 0.0f) {
+                EXPECT_EQ(digests(e->lane(0)), reference.states[cycle + 1]);
+            }
+        }
+    }
+}
+
 TEST_P(Invariant, ForcedTokensLeaveTheStateOfPlainDecoding) {
     const PlainRun reference = plain(5 * block());
     // The block agrees with fewer, as many and more tokens than are forced, and with more than was verified.

@@ -420,6 +420,7 @@ void TargetForward::commit(Lane& lane, std::span<const TokenId> tokens, std::siz
             }
         }
     }
+    recurrent.idle().consumed = recurrent.current().consumed + static_cast<Position>(retained);
     recurrent.flip();
     state::append_source(lane.target_sources, lane.length, lane.length + static_cast<Position>(retained),
                          state::RowSource::computed);

@@ -51,6 +51,23 @@ constexpr FaultDescription kFaults[] = {
      "the bits of one byte of the restored component, counted in its canonical layout, are inverted"},
     {"empty-restore", "all", "the restore reports success and restores nothing; the engine computes the prefix again"},
     {"cached-control", "all", "in an arm that should compute everything, the prefix secretly comes from a snapshot"},
+    {"draft-nothing", "N|all",
+     "after the restore the draft offers no proposals, in the first N cycles or in all of them"},
+    {"checkpoint-inside-step", "N",
+     "the lane comes to the boundary by decode steps of N tokens, and the checkpoint holds the recurrent state behind "
+     "the step that crossed it (with N 1: the state at the boundary)"},
+    {"pending-row", "N",
+     "the first draft after the restore reads as its newest context row the one that the lane's previous occupant left "
+     "N positions behind it"},
+    {"unreset-row", "all",
+     "in an arm that should compute everything, the context row of position 0 is the last one of the request before"},
+    {"prefix-again", "all", "after the restore the engine feeds the prompt again from its first token"},
+    {"suffix-unwritten", "N",
+     "of the rest of the prompt only the newest N context rows reach the draft; the other slots stay as they were"},
+    {"split-slots", "N", "a verification of N rows or more reads the recurrent state from before the last commit"},
+    {"unsaved-component", "COMPONENT",
+     "the checkpoint was saved without the component, and lists what it holds; the restore goes on as with "
+     "missing-component"},
 };
 
 std::string component_names() {
@@ -98,7 +115,8 @@ bool read_argument(std::string_view text, Fault& fault) {
             if (colon != std::string_view::npos && fault.content == UnwrittenContent::occupant) return false;
             return fault.all || take(number_of(head, 1, kLargestNumber));
         case FaultKind::stale_occupant:
-        case FaultKind::missing_component: return take_component(text);
+        case FaultKind::missing_component:
+        case FaultKind::unsaved_component: return take_component(text);
         case FaultKind::stale_anchor:
             if (head != "token" && head != "row") return false;
             fault.anchor = head == "row" ? StaleAnchor::row : StaleAnchor::token;
@@ -108,9 +126,18 @@ bool read_argument(std::string_view text, Fault& fault) {
         case FaultKind::mislabelled_checkpoint:
         case FaultKind::alias_snapshot:
         case FaultKind::double_quantisation:
+        case FaultKind::checkpoint_inside_step:
+        case FaultKind::pending_row:
+        case FaultKind::suffix_unwritten:
+        case FaultKind::split_slots:
         case FaultKind::unwritten_cell: return take(number_of(text, 1, kLargestNumber));
         case FaultKind::flip: return take_component(head) && take(number_of(tail, 0, Position{1} << 40));
+        case FaultKind::draft_nothing:
+            fault.all = text == "all";
+            return fault.all || take(number_of(text, 1, kLargestNumber));
         case FaultKind::empty_restore:
+        case FaultKind::unreset_row:
+        case FaultKind::prefix_again:
         case FaultKind::cached_control: fault.all = text == "all"; return fault.all;
     }
     return false;
@@ -290,6 +317,7 @@ bool acts_on_copy(const Fault& fault) {
         case FaultKind::rows_unwritten:
         case FaultKind::stale_occupant:
         case FaultKind::missing_component:
+        case FaultKind::unsaved_component:
         case FaultKind::double_quantisation: return true;
         // Before a rebuild, which reads the rows. Any other component is flipped when the restore is done.
         case FaultKind::flip: return fault.component == Component::draft_context;
@@ -345,9 +373,12 @@ namespace {
 bool needs_recurrent(const Fault& fault) {
     switch (fault.kind) {
         case FaultKind::mislabelled_checkpoint:
+        case FaultKind::checkpoint_inside_step:
+        case FaultKind::split_slots:
         case FaultKind::unwritten_cell: return true;
         case FaultKind::stale_occupant:
         case FaultKind::missing_component:
+        case FaultKind::unsaved_component:
         case FaultKind::flip:
             return fault.component == Component::recurrent_matrix || fault.component == Component::recurrent_conv;
         default: return false;
@@ -361,13 +392,14 @@ bool of_restored_context(const Fault& fault) {
         case FaultKind::rows_unwritten: return true;
         case FaultKind::stale_occupant:
         case FaultKind::missing_component:
+        case FaultKind::unsaved_component:
         case FaultKind::flip: return state::is_draft_component(fault.component);
         default: return false;
     }
 }
 bool of_reading_draft(const Fault& fault) {
     return fault.kind == FaultKind::stale_anchor || fault.kind == FaultKind::window_off_by_one ||
-           fault.kind == FaultKind::position_base;
+           fault.kind == FaultKind::position_base || fault.kind == FaultKind::pending_row;
 }
 
 // What the draft's restore form has to do with it; empty when nothing is in the way.
@@ -387,7 +419,8 @@ std::string form_needs(const Fault& fault, const FaultRun& run) {
             "a form that does, such as exact",
             form, form);
     }
-    const bool overwritten = (fault.kind == FaultKind::stale_occupant || fault.kind == FaultKind::missing_component) &&
+    const bool overwritten = (fault.kind == FaultKind::stale_occupant || fault.kind == FaultKind::missing_component ||
+                              fault.kind == FaultKind::unsaved_component) &&
                              fault.component == Component::draft_rings && state::rebuilds_rings(run.draft);
     if (overwritten) {
         return fmt::format(
@@ -395,7 +428,9 @@ std::string form_needs(const Fault& fault, const FaultRun& run) {
             "--restore-draft {}, expected exact or recompute, or the fault in draft_context",
             form, form);
     }
-    const bool checkpoint = fault.kind == FaultKind::mislabelled_checkpoint || fault.kind == FaultKind::alias_snapshot;
+    const bool checkpoint = fault.kind == FaultKind::mislabelled_checkpoint ||
+                            fault.kind == FaultKind::alias_snapshot ||
+                            (fault.kind == FaultKind::checkpoint_inside_step && fault.number > 1);
     if (checkpoint && run.draft == DraftRestore::recompute) {
         return fmt::format(
             "the draft form {} refuses a snapshot that its own tokens do not explain, so nothing would "
@@ -438,6 +473,10 @@ std::string size_needs(const Fault& fault, const state::StateShape& shape, const
                 "found {} prompt tokens behind the boundary, expected at least {}; give a smaller "
                 "number or a longer prompt",
                 run.prompt_length - run.boundary, fault.number);
+        case FaultKind::checkpoint_inside_step:
+            if (fault.number + 1 < run.boundary) return {};
+            return fmt::format("found steps of {} tokens, expected fewer than the boundary {} less one", fault.number,
+                               run.boundary);
         case FaultKind::alias_snapshot:
             if (fault.number <= run.boundary) return {};
             return fmt::format("found {} tokens, expected at most the boundary {}", fault.number, run.boundary);
@@ -463,6 +502,8 @@ std::string missing_need(const Fault& fault, const state::StateShape& shape, con
         return "the lane that is restored held the same request, whose bytes are the right ones; expected a restore "
                "into another lane";
     }
+    if (run.boundary == 0 && !spoils_computing_arm(fault.kind))
+        return "the boundary is 0, so nothing is restored; expected a boundary above 0";
     const std::string form = form_needs(fault, run);
     return form.empty() ? size_needs(fault, shape, run) : form;
 }
@@ -511,6 +552,7 @@ Status CopyFaults::apply(Lane& lane, bool rings) const {
                 break;
             case FaultKind::rows_unwritten: leave_rows_unwritten(lane, before_, fault, rings); break;
             case FaultKind::stale_occupant: keep_occupant(lane, before_, fault.component, boundary_, rings); break;
+            case FaultKind::unsaved_component:
             case FaultKind::missing_component: lose_component(lane, before_, fault.component, boundary_, rings); break;
             case FaultKind::double_quantisation:
                 for (Position pass = 0; pass < fault.number; ++pass) quantise_again(lane, boundary_);

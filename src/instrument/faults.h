@@ -8,7 +8,9 @@
 //   checkpoint   the snapshot, after it was taken                  FaultInjector
 //   copy         the lane, between the copy and a ring rebuild     CopyFaults, called by the restore
 //   restored     the lane, when the restore believes it is done    FaultInjector
+//   prefill      the lane, when the rest of the prompt is computed FaultInjector
 //   decode       around the draft and after a commit               FaultInjector
+// Two act in an arm that should compute everything: cached-control and unreset-row.
 #pragma once
 
 #include <span>
@@ -45,7 +47,20 @@ enum class FaultKind {
     flip,
     empty_restore,
     cached_control,
+    draft_nothing,
+    checkpoint_inside_step,
+    pending_row,
+    unreset_row,
+    prefix_again,
+    suffix_unwritten,
+    split_slots,
+    unsaved_component,
 };
+
+// Whether the fault spoils an arm that should compute everything, and so none that restores.
+constexpr bool spoils_computing_arm(FaultKind kind) {
+    return kind == FaultKind::cached_control || kind == FaultKind::unreset_row;
+}
 
 // What lies in slots that a restore claims and never wrote.
 enum class UnwrittenContent { occupant, poison, zeros };

@@ -73,10 +73,28 @@ std::set<std::string> changed_by(const std::string& text) {
 
 TEST(Faults, EveryOneIsParsedListedAndSpelledAsItWasGiven) {
     const std::vector<std::string> texts = {
-        "context-shift=-7",      "rows-unwritten=all", "stale-occupant=recurrent", "stale-anchor=token:3",
-        "window-off-by-one=+1",  "position-base=0",    "missing-component=conv",   "mislabelled-checkpoint=2",
-        "double-quantisation=1", "alias-snapshot=3",   "unwritten-cell=1",         "flip=draft_ring:9",
-        "empty-restore=all",     "cached-control=all",
+        "context-shift=-7",
+        "rows-unwritten=all",
+        "stale-occupant=recurrent",
+        "stale-anchor=token:3",
+        "window-off-by-one=+1",
+        "position-base=0",
+        "missing-component=conv",
+        "mislabelled-checkpoint=2",
+        "double-quantisation=1",
+        "alias-snapshot=3",
+        "unwritten-cell=1",
+        "flip=draft_ring:9",
+        "empty-restore=all",
+        "cached-control=all",
+        "draft-nothing=2",
+        "checkpoint-inside-step=3",
+        "pending-row=9",
+        "unreset-row=all",
+        "prefix-again=all",
+        "suffix-unwritten=1",
+        "split-slots=8",
+        "unsaved-component=draft_context",
     };
     ASSERT_EQ(texts.size(), list_faults().size());
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -90,13 +108,35 @@ TEST(Faults, EveryOneIsParsedListedAndSpelledAsItWasGiven) {
 }
 
 TEST(Faults, BadArgumentsAreRefusedWithWhatIsExpected) {
-    for (const char* text :
-         {"context-shift=0",         "context-shift",         "context-shift=x",     "context-shift=1000001",
-          "rows-unwritten=0",        "rows-unwritten=4:ones", "rows-unwritten=all:", "stale-occupant=anchor",
-          "stale-anchor=3",          "stale-anchor=row:0",    "window-off-by-one=0", "window-off-by-one=2",
-          "position-base=-1",        "missing-component=",    "unwritten-cell=0",    "mislabelled-checkpoint=-1",
-          "double-quantisation=two", "alias-snapshot=0",      "flip=conv",           "flip=conv:-1",
-          "empty-restore=1",         "cached-control="}) {
+    for (const char* text : {"context-shift=0",
+                             "context-shift",
+                             "context-shift=x",
+                             "context-shift=1000001",
+                             "rows-unwritten=0",
+                             "rows-unwritten=4:ones",
+                             "rows-unwritten=all:",
+                             "stale-occupant=anchor",
+                             "stale-anchor=3",
+                             "stale-anchor=row:0",
+                             "window-off-by-one=0",
+                             "window-off-by-one=2",
+                             "position-base=-1",
+                             "missing-component=",
+                             "unwritten-cell=0",
+                             "mislabelled-checkpoint=-1",
+                             "double-quantisation=two",
+                             "alias-snapshot=0",
+                             "flip=conv",
+                             "flip=conv:-1",
+                             "empty-restore=1",
+                             "cached-control=",
+                             "draft-nothing=0",
+                             "checkpoint-inside-step=0",
+                             "pending-row=all",
+                             "unreset-row=1",
+                             "prefix-again=",
+                             "suffix-unwritten=-1",
+                             "split-slots=x"}) {
         const Result<Fault> fault = parse_fault(text);
         ASSERT_EQ(fault.status().code(), StatusCode::invalid_argument) << text;
         EXPECT_THAT(fault.status().message(), HasSubstr("expected")) << text;
@@ -117,9 +157,10 @@ Status checked(const char* text, const FaultRun& run, const state::StateShape& s
 
 TEST(Faults, WhatCannotActIsRefused) {
     const FaultRun exact = run_with(state::DraftRestore::exact);
-    for (const char* text : {"double-quantisation=1", "position-base=32", "stale-anchor=row:31",
-                             "stale-anchor=token:32", "alias-snapshot=33", "flip=recurrent:64",
-                             "flip=draft_context:496", "rows-unwritten=32", "mislabelled-checkpoint=17"}) {
+    for (const char* text :
+         {"double-quantisation=1", "position-base=32", "stale-anchor=row:31", "stale-anchor=token:32",
+          "alias-snapshot=33", "flip=recurrent:64", "flip=draft_context:496", "rows-unwritten=32",
+          "mislabelled-checkpoint=17", "checkpoint-inside-step=31"}) {
         EXPECT_EQ(checked(text, exact).code(), StatusCode::invalid_argument) << text;
         EXPECT_THAT(checked(text, exact).message(),
                     ::testing::AllOf(HasSubstr(text), HasSubstr("could not act"), HasSubstr("expected")))
@@ -161,6 +202,10 @@ TEST(Faults, AFormThatLeavesNothingToActOnRefuses) {
 }
 
 TEST(Faults, WhatTheRunLacksRefuses) {
+    FaultRun nothing_restored = run_with(state::DraftRestore::exact);
+    nothing_restored.boundary = 0;
+    EXPECT_FALSE(checked("prefix-again=all", nothing_restored).ok());
+    EXPECT_TRUE(checked("unreset-row=all", nothing_restored).ok());
     FaultRun in_place = run_with(state::DraftRestore::exact);
     in_place.move = false;
     EXPECT_FALSE(checked("stale-occupant=target_kv", in_place).ok());

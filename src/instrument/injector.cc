@@ -34,8 +34,9 @@ void take_bytes(const Lane& lane, state::SnapshotComponent& part) {
 
 void take_recurrent_state(const Lane& lane, state::Snapshot& snapshot) {
     for (state::SnapshotComponent& part : snapshot.components) {
-        if (part.component == Component::recurrent_matrix || part.component == Component::recurrent_conv)
-            take_bytes(lane, part);
+        if (!state::is_recurrent_component(part.component)) continue;
+        take_bytes(lane, part);
+        part.consumed = lane.recurrent.current().consumed;
     }
 }
 
@@ -61,9 +62,13 @@ public:
 
     void propose(std::span<Lane* const> lanes, std::span<const decode::LaneSampling> sampling,
                  decode::DraftOutput& out) override {
-        const Fault& fault = *injector_.find(FaultKind::stale_anchor);
         if (injector_.anchor_done_) return inner_.propose(lanes, sampling, out);
         Lane& lane = *lanes[0];
+        if (const Fault* pending = injector_.find(FaultKind::pending_row)) {
+            injector_.read_pending_row(lane, *pending);
+            return inner_.propose(lanes, sampling, out);
+        }
+        const Fault& fault = *injector_.find(FaultKind::stale_anchor);
         const TokenId anchor = lane.anchor;
         if (fault.anchor == StaleAnchor::token) {
             lane.anchor = lane.tokens[static_cast<std::size_t>(lane.length - fault.number)];
@@ -77,6 +82,27 @@ public:
         }
         inner_.propose(lanes, sampling, out);
         lane.anchor = anchor;
+    }
+
+private:
+    FaultInjector& injector_;
+    decode::Drafter& inner_;
+};
+
+// Offers nothing while the fault lasts, as an engine that finds no draft state and says nothing about it.
+class FaultInjector::SilentDrafter final : public decode::Drafter {
+public:
+    SilentDrafter(FaultInjector& injector, decode::Drafter& inner) : injector_(injector), inner_(inner) {}
+
+    decode::ProposalSource source() const override { return inner_.source(); }
+
+    void propose(std::span<Lane* const> lanes, std::span<const decode::LaneSampling> sampling,
+                 decode::DraftOutput& out) override {
+        const Fault& fault = *injector_.find(FaultKind::draft_nothing);
+        if (!fault.all && injector_.silent_cycles_ >= fault.number) return inner_.propose(lanes, sampling, out);
+        ++injector_.silent_cycles_;
+        out.hidden.clear();
+        out.choices.assign(lanes.size(), decode::DraftChoice());
     }
 
 private:
@@ -101,6 +127,17 @@ Status FaultInjector::go_on(int lane, std::span<const TokenId> tokens) {
 Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::span<const TokenId> other,
                                   state::Snapshot& snapshot) {
     for (const Fault& fault : faults_) {
+        if (fault.kind == FaultKind::checkpoint_inside_step) {
+            DP_RETURN_IF_ERROR(stop_inside_step(fault, from, next, snapshot));
+            continue;
+        }
+        if (fault.kind == FaultKind::unsaved_component) {
+            for (state::SnapshotComponent& part : snapshot.components) {
+                if (part.component == fault.component) std::memset(part.bytes.data(), 0xff, part.bytes.size());
+            }
+            state::reseal(snapshot);
+            continue;
+        }
         const bool mislabelled = fault.kind == FaultKind::mislabelled_checkpoint;
         if (!mislabelled && fault.kind != FaultKind::alias_snapshot) continue;
         const std::span<const TokenId> tokens = mislabelled ? next : other;
@@ -120,6 +157,55 @@ Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::
     return {};
 }
 
+// The lane goes to the boundary again, the last tokens by decode steps: a drafter proposes the request's own tokens and
+// each step commits N of them.
+Status FaultInjector::stop_inside_step(const Fault& fault, int from, std::span<const TokenId> next,
+                                       state::Snapshot& snapshot) {
+    const auto step = static_cast<std::size_t>(fault.number);
+    if (next.size() < step) {
+        return invalid_argument(
+            fmt::format("--inject {}: found {} tokens behind the boundary, expected {}; give a "
+                        "longer prompt or a smaller number",
+                        fault.spelling, next.size(), step));
+    }
+    std::vector<TokenId> tokens = snapshot.tokens;
+    tokens.insert(tokens.end(), next.begin(), next.begin() + static_cast<std::ptrdiff_t>(step));
+    CycleSink* const sink = engine_.observer().sink();
+    engine_.observer().set_sink(nullptr);
+    Lane& lane = engine_.lane(from);
+    const std::size_t start = snapshot.tokens.size() - 1 - step;
+    engine_.begin_request(from, {{2 * (step + 1) + engine_.core().settings().block, {}}});
+    DP_RETURN_IF_ERROR(engine_.prefill(from, std::span(tokens).first(start), 0, false));
+    lane.anchor = tokens[start];
+    lane.has_anchor = true;
+    const std::size_t block = engine_.core().settings().block;
+    decode::ScriptedDrafter drafter(block, [&tokens](const Lane& at, std::size_t t) {
+        return tokens[std::min(static_cast<std::size_t>(at.length) + t, tokens.size() - 1)];
+    });
+    while (lane.length < snapshot.length) {
+        const auto at = static_cast<std::size_t>(lane.length);
+        const decode::ForcedCommit force{std::span(tokens).subspan(at, step), tokens[at + step]};
+        DP_RETURN_IF_ERROR(engine_.step({}, {&from, 1}, &drafter, block, {&force, 1}).status());
+    }
+    engine_.observer().set_sink(sink);
+    lane.has_anchor = false;
+    take_recurrent_state(lane, snapshot);
+    state::reseal(snapshot);
+    return {};
+}
+
+std::vector<Component> FaultInjector::unsaved() const {
+    std::vector<Component> components;
+    for (const Fault& fault : faults_) {
+        if (fault.kind == FaultKind::unsaved_component) components.push_back(fault.component);
+    }
+    return components;
+}
+
+void FaultInjector::before_request(int lane) {
+    if (has(FaultKind::pending_row) || has(FaultKind::unreset_row)) occupant_ = engine_.lane(lane).draft;
+}
+
 Status FaultInjector::after_restore(int lane_id, const std::filesystem::path& draft_dir) {
     Lane& lane = engine_.lane(lane_id);
     for (const Fault& fault : faults_) {
@@ -128,6 +214,14 @@ Status FaultInjector::after_restore(int lane_id, const std::filesystem::path& dr
                 if (fault.component != Component::draft_context) DP_RETURN_IF_ERROR(flip_restored_byte(lane, fault));
                 break;
             case FaultKind::empty_restore: lane.reset(); break;
+            case FaultKind::prefix_again:
+                // All that says where the lane stands; what the restore brought stays.
+                lane.length = 0;
+                lane.tokens.clear();
+                lane.draft.reset();
+                lane.target_sources.clear();
+                lane.target_rows_written = 0;
+                break;
             case FaultKind::position_base: restored_end_ = renumbered_end_ = lane.length; break;
             case FaultKind::window_off_by_one: {
                 const model::DraftModel& draft = *engine_.core().models().draft;
@@ -165,8 +259,42 @@ void FaultInjector::renumber_positions(Lane& lane) {
     for (Position p = first; p < end; ++p) put_draft_row(lane, p, draft_row(scratch, p + shift));
 }
 
+// The newest row, for this draft alone, is the one that the occupant had N positions further on.
+void FaultInjector::read_pending_row(Lane& lane, const Fault& fault) {
+    const Position newest = lane.draft.end() - 1;
+    const Position wanted = newest + fault.number;
+    const bool found = occupant_ && wanted < occupant_->end() && occupant_->row_written(wanted);
+    if (!found || newest < lane.draft.first()) return;
+    acted_.insert(FaultKind::pending_row);
+    Lane before(lane.id(), lane.shape(), false);
+    before.draft = *occupant_;
+    right_row_ = draft_row(lane, newest);
+    put_draft_row(lane, newest, draft_row(before, wanted));
+}
+
+// Positions [boundary, reached) get back what their slots held before the prefill, and say so.
+void FaultInjector::leave_suffix_unwritten(Lane& lane, Position boundary, Position reached) {
+    state::DraftContext& context = lane.draft;
+    Lane before(lane.id(), lane.shape(), false);
+    before.draft = *before_prefill_;
+    const Position first = std::max(context.first(), before_prefill_->first());
+    const Position end = context.end();
+    for (Position p = std::max(first, boundary); p < reached; ++p) put_draft_row(lane, p, draft_row(before, p));
+    const state::DraftContext written = context;
+    context.reset();
+    context.claim(first, std::max(first, boundary), state::RowSource::restored);
+    context.advance(std::max(first, reached), state::RowSource::none);
+    context.advance(end, state::RowSource::computed);
+    for (Position p = first; p < end; ++p) {
+        if (p >= boundary && p < reached) continue;
+        if (written.row_written(p)) context.mark_written(p, false);
+        if (written.ring_written(p)) context.mark_written(p, true);
+    }
+}
+
 FaultInjector::DraftRow FaultInjector::draft_row(const Lane& lane, Position position) const {
     DraftRow row;
+    row.origin = lane.draft.origin(position);
     const std::size_t slot = lane.draft.slot(position);
     each_draft_block(lane, [&](const StoredRows& block) {
         const auto bytes = block.bytes(slot);
@@ -182,9 +310,30 @@ void FaultInjector::put_draft_row(Lane& lane, Position position, const DraftRow&
         std::memcpy(block.bytes(slot).data(), row.parts[part].data(), row.parts[part].size());
         ++part;
     });
+    lane.draft.set_origin(position, row.origin);
 }
 
-void FaultInjector::after_prefill(int lane) { renumber_positions(engine_.lane(lane)); }
+void FaultInjector::before_prefill(int lane) {
+    if (has(FaultKind::suffix_unwritten)) before_prefill_ = engine_.lane(lane).draft;
+}
+
+void FaultInjector::after_prefill(int lane_id, Position boundary) {
+    Lane& lane = engine_.lane(lane_id);
+    renumber_positions(lane);
+    if (const Fault* fault = find(FaultKind::suffix_unwritten)) {
+        const Position reached = lane.length - fault->number;
+        if (reached > boundary) {
+            acted_.insert(FaultKind::suffix_unwritten);
+            leave_suffix_unwritten(lane, boundary, reached);
+        }
+    }
+    if (has(FaultKind::unreset_row) && occupant_ && occupant_->end() > occupant_->first() && lane.draft.first() == 0) {
+        Lane before(lane.id(), lane.shape(), false);
+        before.draft = *occupant_;
+        put_draft_row(lane, 0, draft_row(before, occupant_->end() - 1));
+        acted_.insert(FaultKind::unreset_row);
+    }
+}
 
 decode::Drafter& FaultInjector::drafter(decode::Drafter& healthy) {
     decode::Drafter* drafter = &healthy;
@@ -192,7 +341,11 @@ decode::Drafter& FaultInjector::drafter(decode::Drafter& healthy) {
         wide_drafter_ = std::make_unique<decode::ModelDrafter>(*other_window_forward_);
         drafter = wide_drafter_.get();
     }
-    if (has(FaultKind::stale_anchor)) {
+    if (has(FaultKind::draft_nothing)) {
+        silent_drafter_ = std::make_unique<SilentDrafter>(*this, *drafter);
+        drafter = silent_drafter_.get();
+    }
+    if (has(FaultKind::stale_anchor) || has(FaultKind::pending_row)) {
         stale_drafter_ = std::make_unique<StaleDrafter>(*this, *drafter);
         drafter = stale_drafter_.get();
     }
@@ -205,6 +358,12 @@ void FaultInjector::on_propose(const Lane& lane, const decode::DraftChoice& choi
     if (right_row_) put_draft_row(engine_.lane(lane.id()), lane.draft.end() - 1, *right_row_);
     right_row_.reset();
     anchor_done_ = true;
+    const Fault* const split = find(FaultKind::split_slots);
+    if (split != nullptr && verify_rows_ >= static_cast<std::size_t>(split->number)) {
+        state::RecurrentState& recurrent = engine_.lane(lane.id()).recurrent;
+        recurrent.current() = recurrent.idle();
+        acted_.insert(FaultKind::split_slots);
+    }
     if (has(FaultKind::unwritten_cell)) idle_before_ = engine_.lane(lane.id()).recurrent.idle();
 }
 
@@ -225,6 +384,16 @@ Status FaultInjector::check_acted() const {
             fmt::format("--inject {}: found the right anchor's own token there, or no such row: the fault never acted; "
                         "give another number",
                         stale->spelling));
+    }
+    constexpr std::pair<FaultKind, std::string_view> kNeeds[] = {
+        {FaultKind::pending_row, "a row that the lane's previous occupant left there; give a smaller number"},
+        {FaultKind::unreset_row, "a prompt within the draft's window; give a shorter one"},
+        {FaultKind::suffix_unwritten, "more tokens behind the boundary; give a smaller number"},
+        {FaultKind::split_slots, "a verification of so many rows; give a smaller number"}};
+    for (const auto& [kind, needs] : kNeeds) {
+        const Fault* const fault = find(kind);
+        if (fault == nullptr || acted_.contains(kind)) continue;
+        return invalid_argument(fmt::format("--inject {}: the fault never acted, expected {}", fault->spelling, needs));
     }
     const Fault* const unwritten = find(FaultKind::unwritten_cell);
     if (unwritten == nullptr || full_rejects_ >= unwritten->number) return {};

@@ -1,13 +1,15 @@
 // The faults of one arm at work: a sink that stands between the engine and the recorder, and a drafter around the
 // engine's own. Without faults it only passes on.
 //
-// Order of calls by a restored arm: at_snapshot, (CopyFaults by the restore), after_restore, after_prefill, then cycles
-// with drafter(). Engine, recorder and tokens are borrowed and outlive it.
+// Order of calls by a restored arm: at_snapshot, before_request, (CopyFaults by the restore), after_restore,
+// before_prefill, after_prefill, then cycles with drafter(). A computing arm leaves out what belongs to the restore.
+// Engine, recorder and tokens are borrowed and outlive it.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -31,11 +33,18 @@ public:
     // of prefill; invalid_argument for more tokens than there are.
     Status at_snapshot(int from, std::span<const TokenId> next, std::span<const TokenId> other,
                        state::Snapshot& snapshot);
+    // Components that the checkpoint was saved without.
+    std::vector<state::Component> unsaved() const;
+    // While the lane still holds its previous request.
+    void before_request(int lane);
     // Faults of a restore that believes it is done. draft_dir: where the draft came from. Errors: those of loading the
     // draft again.
     Status after_restore(int lane, const std::filesystem::path& draft_dir);
-    // When the rest of the prompt is computed.
-    void after_prefill(int lane);
+    // Before and after the rest of the prompt is computed. `boundary`: where the restore ended.
+    void before_prefill(int lane);
+    void after_prefill(int lane, Position boundary);
+    // Rows of a verification, anchor included.
+    void set_verify_rows(std::size_t rows) { verify_rows_ = rows; }
 
     // What proposes: `healthy` or, for faults of the draft's inputs, something that wraps or replaces it.
     decode::Drafter& drafter(decode::Drafter& healthy);
@@ -54,13 +63,18 @@ public:
 
 private:
     class StaleDrafter;
-    // One position's context row and ring rows.
+    class SilentDrafter;
+    // One position's context row and ring rows, and the target row that they came from.
     struct DraftRow {
         std::vector<std::vector<std::byte>> parts;
+        state::RowOrigin origin;
     };
 
     const Fault* find(FaultKind kind) const;
     Status go_on(int lane, std::span<const TokenId> tokens);
+    Status stop_inside_step(const Fault& fault, int lane, std::span<const TokenId> next, state::Snapshot& snapshot);
+    void read_pending_row(state::Lane& lane, const Fault& fault);
+    void leave_suffix_unwritten(state::Lane& lane, Position boundary, Position reached);
     void renumber_positions(state::Lane& lane);
     DraftRow draft_row(const state::Lane& lane, Position position) const;
     void put_draft_row(state::Lane& lane, Position position, const DraftRow& row) const;
@@ -72,11 +86,17 @@ private:
     std::unique_ptr<decode::DraftForward> other_window_forward_;
     std::unique_ptr<decode::Drafter> wide_drafter_;
     std::unique_ptr<decode::Drafter> stale_drafter_;
-    std::optional<Position> restored_end_;    // position_base: where the restore ended
-    std::optional<Position> renumbered_end_;  // rows below it are done
-    bool anchor_done_ = false;                // stale_anchor
-    bool anchor_idle_ = false;                // stale_anchor found nothing wrong to show
-    std::optional<DraftRow> right_row_;       // what stale_anchor=row replaced
+    std::optional<Position> restored_end_;               // position_base: where the restore ended
+    std::optional<Position> renumbered_end_;             // rows below it are done
+    bool anchor_done_ = false;                           // stale_anchor
+    bool anchor_idle_ = false;                           // stale_anchor found nothing wrong to show
+    std::optional<DraftRow> right_row_;                  // what stale_anchor=row replaced
+    std::set<FaultKind> acted_;                          // of those that may find nothing to act on
+    std::optional<state::DraftContext> occupant_;        // pending_row, unreset_row: the request before
+    std::optional<state::DraftContext> before_prefill_;  // suffix_unwritten
+    std::size_t verify_rows_ = 0;                        // split_slots
+    Position silent_cycles_ = 0;                         // draft_nothing
+    std::unique_ptr<decode::Drafter> silent_drafter_;
     std::optional<state::RecurrentCell> idle_before_;
     Position full_rejects_ = 0;
 };

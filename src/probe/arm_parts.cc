@@ -32,6 +32,7 @@ std::vector<Setting> state_settings(const Assembly& assembly, const ProbeSetting
     add("draft.taps", fmt::format("{}", fmt::join(draft.taps, ",")));
     add("draft.mask_token", fmt::format("{}", draft.mask_token));
     add("draft.selector_top_k", fmt::format("{}", draft.selector ? draft.selector->top_k : 0));
+    add("draft.rope_theta", fmt::format("{}", draft.rope_theta));
     add("draft.precision", assembly.models.draft->precision() == model::DraftPrecision::affine4 ? "affine4" : "stored");
     add("chunk_tokens", fmt::format("{}", engine.chunk_tokens));
     add("stop_tokens", fmt::format("{}", fmt::join(target.eos_ids, ",")));
@@ -70,7 +71,7 @@ std::size_t lane_positions(const Assembly& assembly, const ProbeRequest& request
 std::vector<instrument::Fault> faults_of(const RestoreTreatment& treatment, Arm arm) {
     std::vector<instrument::Fault> faults;
     for (const instrument::Fault& fault : treatment.faults) {
-        const bool of_control = fault.kind == instrument::FaultKind::cached_control;
+        const bool of_control = instrument::spoils_computing_arm(fault.kind);
         if (of_control ? arm == Arm::fresh : arm == Arm::restored) faults.push_back(fault);
     }
     return faults;
@@ -92,6 +93,7 @@ RecorderOptions recorder_options(const Assembly& assembly, const ProbeRequest& r
     options.level = settings.level;
     options.digest_every = settings.digest_every;
     options.window = core.window();
+    options.block = static_cast<std::size_t>(assembly.models.draft->config().block);
     options.boundary = request.boundary;
     options.request = request.key;
     options.tokenizer_digest = assembly.tokenizer_identity.digest;

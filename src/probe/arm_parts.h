@@ -24,7 +24,7 @@ decode::Request engine_request(const Assembly& assembly, const ProbeRequest& req
 // Positions that a lane needs for the request.
 std::size_t lane_positions(const Assembly& assembly, const ProbeRequest& request);
 
-// The faults that an arm takes: a restored one those of a restore, the control the one that serves it from a cache, and
+// The faults that an arm takes: a restored one those of a restore, the control those of an arm that should compute, and
 // every other arm none.
 std::vector<instrument::Fault> faults_of(const RestoreTreatment& treatment, Arm arm);
 

@@ -57,6 +57,8 @@ public:
             if (lane != kFreshLane) DP_RETURN_IF_ERROR(dirty(lane));
             DP_RETURN_IF_ERROR(settings_.resume_from.empty() ? materialise_and_restore() : resume());
         } else if (arm_ == Arm::fresh || arm_ == Arm::repeat) {
+            if (faults_.has(instrument::FaultKind::unreset_row)) DP_RETURN_IF_ERROR(dirty(kFreshLane));
+            faults_.before_request(kFreshLane);
             DP_RETURN_IF_ERROR(materialise(kFreshLane));
         } else {
             begin(kFreshLane);
@@ -64,9 +66,10 @@ public:
         recorder_.set_phase(ForwardPhase::resume);
         const state::Lane& state = engine_.lane(lane);
         const Position stop = arm_ == Arm::natural ? 0 : request_.boundary;
+        faults_.before_prefill(lane);
         DP_RETURN_IF_ERROR(
             prefill(lane, prompt.subspan(static_cast<std::size_t>(state.length)), stop, true, "prefill"));
-        faults_.after_prefill(lane);
+        faults_.after_prefill(lane, request_.boundary);
         recorder_.ledger_event("prefill", state, "", prompt, occupant_);
         if (witnesses()) add_expected_rings(state, engine_.core(), recorder_.ledger.back());
         recorder_.count_rows(state);
@@ -170,6 +173,13 @@ private:
         DP_RETURN_IF_ERROR(faults_.at_snapshot(
             from.id(), std::span(request_.prompt).subspan(static_cast<std::size_t>(request_.boundary)), other,
             snapshot));
+        // The ledger of a checkpoint lists what it holds.
+        for (const state::Component lost : faults_.unsaved()) {
+            if (recorder_.ledger.empty()) break;
+            std::erase_if(recorder_.ledger.back().components, [lost](const LedgerComponent& component) {
+                return component.component == state::component_name(lost);
+            });
+        }
         if (!settings_.snapshot_file.empty())
             DP_RETURN_IF_ERROR(state::write_snapshot(snapshot, settings_.snapshot_file, false));
         return snapshot;
@@ -196,6 +206,7 @@ private:
     Status restore(const state::Snapshot& snapshot) {
         state::Lane& to = engine_.lane(restored_lane());
         const std::vector<TokenId> occupant_tokens = to.tokens;
+        faults_.before_request(to.id());
         DP_ASSIGN_OR_RETURN(const auto recomputed, restore_request(engine_, snapshot, identity_, settings_.treatment,
                                                                    to.id(), base_ ? &*base_ : nullptr));
         if (recomputed) record_scratch(*recomputed);
@@ -225,6 +236,7 @@ private:
         decode::ModelDrafter model_drafter(*engine_.core().draft_forward());
         decode::ScriptedDrafter scripted(engine_.core().settings().block, settings_.script);
         decode::Drafter& healthy = settings_.script ? static_cast<decode::Drafter&>(scripted) : model_drafter;
+        faults_.set_verify_rows(verify_rows());
         decode::Drafter& drafter = faults_.drafter(healthy);
         return settings_.lockstep ? decode_in_lockstep(lane, drafter) : decode_freely(lane, drafter);
     }
@@ -348,9 +360,9 @@ Status check_request(const Assembly& assembly, const ProbeRequest& request) {
                         request.prompt.size(), limit, request.cycles + 1, block));
     }
     const auto length = static_cast<Position>(request.prompt.size());
-    if (request.boundary <= 0 || request.boundary % kPageTokens != 0 || request.boundary >= length) {
+    if (request.boundary < 0 || request.boundary % kPageTokens != 0 || request.boundary >= length) {
         return invalid_argument(
-            fmt::format("prefix boundary: found {}, expected a multiple of {} above 0 and below the prompt's {} "
+            fmt::format("prefix boundary: found {}, expected a multiple of {} from 0 on and below the prompt's {} "
                         "tokens; choose another --prefix-tokens",
                         request.boundary, kPageTokens, length));
     }

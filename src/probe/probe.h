@@ -24,7 +24,7 @@ namespace draftprobe::probe {
 struct ProbeRequest {
     std::string key = "r0";
     std::vector<TokenId> prompt;     // P ids
-    Position boundary = 0;           // B: page-aligned, 0 < B < P
+    Position boundary = 0;           // B: page-aligned, 0 <= B < P; 0: the restore has nothing to restore
     std::size_t cycles = 0;          // decode cycles, at least 1; fewer are run when a stop token ends the request
     TemplateIdentity chat_template;  // empty unless the prompt is a rendered chat; part of the snapshot's namespace
     // Prompt of the request that leaves the restored arm's lane dirty; empty: this prompt backwards.
@@ -70,7 +70,7 @@ struct ArmResult {
 std::size_t prompt_limit(const Assembly& assembly, std::size_t cycles, std::size_t block);
 
 // Checks request and settings against the models before anything is written. Errors: invalid_argument (empty prompt,
-// ids outside the vocabulary, boundary 0, unaligned or not below P, no draft), exhausted (prompt too long).
+// ids outside the vocabulary, boundary negative, unaligned or not below P, no draft), exhausted (prompt too long).
 Status check_request(const Assembly& assembly, const ProbeRequest& request);
 
 // Runs one arm and writes its capture directory at `path` (appears complete or not at all). Errors: as check_request;

@@ -53,6 +53,19 @@ void count_sources(const std::vector<state::SourceRange>& ranges, Position first
     counts.none += std::max<std::int64_t>(0, last - first - covered);
 }
 
+// The oldest row that the draft reads and the newest, with the target rows that they came from.
+std::vector<RowPairing> pairing_of(const state::DraftContext& context, const std::string& request) {
+    std::vector<RowPairing> pairing;
+    const Position newest = context.end() - 1;
+    for (const Position row : {context.first(), newest}) {
+        if (row > newest || !context.row_written(row)) continue;
+        const state::RowOrigin origin = context.origin(row);
+        RowPairing pair{row, origin.request == context.request() ? request : "", origin.position};
+        if (pairing.empty() || pairing.back() != pair) pairing.push_back(std::move(pair));
+    }
+    return pairing;
+}
+
 std::string_view source_name(decode::ProposalSource source) {
     switch (source) {
         case decode::ProposalSource::selector: return "selector";
@@ -188,6 +201,7 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
         static_cast<std::int64_t>(std::min(lane.draft.rows_written(), lane.draft.rings_written()));
     step_.draft_context.first_position = lane.draft.first();
     step_.draft_context.provenance = ranges_of(lane.draft.sources(), lane.draft.first(), lane.draft.end());
+    step_.draft_context.pairing = pairing_of(lane.draft, options_.request);
     if (options_.level >= 2)
         step_.draft_context.digest = state::component_digest(lane, state::Component::draft_context);
 
@@ -215,12 +229,14 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
     if (expected_draft_) step_.witness.push_back({"draft_hidden", hash_of_rows(hidden), *expected_draft_});
     expected_draft_.reset();
     step_.drafted = static_cast<std::int64_t>(choice.proposals.size());
+    if (choice.proposals.size() + 1 < options_.block) step_.drafted_cut = CutReason::no_draft;
 }
 
 void Recorder::on_verify(const decode::VerifyView& view) {
     const decode::CycleResult& result = view.result;
     step_.proposal_source =
         view.sampled && view.source != decode::ProposalSource::script ? "sampled" : source_name(view.source);
+    if (step_.drafted == 0) step_.proposal_source = "none";
     step_.width_margin = result.width_margin;
     if (view.controller != nullptr) step_.controller_in = controller_state(*view.controller);
     step_.offered = static_cast<std::int64_t>(result.offered);

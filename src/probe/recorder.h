@@ -21,6 +21,7 @@ struct RecorderOptions {
     // 2nd, 4th, 8th ... cycle that accepts nothing: where a cell may be adopted that nobody wrote.
     std::size_t digest_every = 0;
     std::size_t window = 0;  // draft window W
+    std::size_t block = 0;   // rows of a draft block, anchor included
     Position boundary = 0;   // B
     std::string request;     // key
     std::string tokenizer_digest;

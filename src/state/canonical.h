@@ -24,6 +24,9 @@ inline constexpr Component kComponents[] = {Component::target_kv, Component::rec
                                             Component::recurrent_conv, Component::draft_context,
                                             Component::draft_rings};
 std::string_view component_name(Component component);
+inline bool is_recurrent_component(Component component) {
+    return component == Component::recurrent_matrix || component == Component::recurrent_conv;
+}
 inline bool is_draft_component(Component component) {
     return component == Component::draft_context || component == Component::draft_rings;
 }

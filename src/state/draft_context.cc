@@ -19,6 +19,7 @@ DraftContext::DraftContext(const StateShape& shape, bool poison)
       rows_(shape.context_capacity, shape.hidden, shape.row_format),
       row_stamp_(shape.context_capacity, -1),
       ring_stamp_(shape.context_capacity, -1),
+      origins_(shape.context_capacity),
       page_digests_(shape.context_capacity / static_cast<std::size_t>(kPageTokens) + 1) {
     for (std::size_t layer = 0; layer < shape.draft_layers; ++layer) {
         keys_.emplace_back(capacity_, shape.draft_kv_floats(), shape.row_format);
@@ -34,6 +35,7 @@ DraftContext::DraftContext(const StateShape& shape, bool poison)
 }
 
 void DraftContext::reset() {
+    ++request_;
     first_ = end_ = 0;
     sources_.clear();
     std::fill(row_stamp_.begin(), row_stamp_.end(), Position{-1});

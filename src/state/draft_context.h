@@ -24,6 +24,14 @@ struct SourceRange {
     bool operator==(const SourceRange&) const = default;
 };
 
+// The target row that a context row was made from. `request`: the number that DraftContext::request() had then, so
+// another one is a request that was in the lane before.
+struct RowOrigin {
+    Position position = -1;
+    std::uint64_t request = 0;
+    bool operator==(const RowOrigin&) const = default;
+};
+
 // Appends [first, last) and merges it with a preceding adjacent range of the same source.
 void append_source(std::vector<SourceRange>& ranges, Position first, Position last, RowSource source);
 
@@ -55,7 +63,20 @@ public:
 
     // Marks that the context row (`ring` false) or the K/V rows of every layer (`ring` true) of `position` were
     // written.
-    void mark_written(Position position, bool ring) { (ring ? ring_stamp_ : row_stamp_)[slot(position)] = position; }
+    void mark_written(Position position, bool ring) {
+        (ring ? ring_stamp_ : row_stamp_)[slot(position)] = position;
+        if (!ring) origins_[slot(position)] = {position, request_};
+    }
+    bool row_written(Position position) const { return row_stamp_[slot(position)] == position; }
+    bool ring_written(Position position) const { return ring_stamp_[slot(position)] == position; }
+
+    // Which target row the context row in the slot of `position` came from. Writing a row names its own position; who
+    // moves bytes otherwise says so.
+    RowOrigin origin(Position position) const { return origins_[slot(position)]; }
+    void set_origin(Position position, RowOrigin origin) { origins_[slot(position)] = origin; }
+    // Counts the requests that were in the lane: every reset starts another one.
+    std::uint64_t request() const { return request_; }
+
     // SHA-256 of the context rows of positions 32 * page .. 32 * page + 31, which must all be claimed. Made once and
     // kept until one of those rows is written.
     Sha256Digest page_digest(Position page) const;
@@ -74,6 +95,8 @@ private:
     std::vector<StoredRows> values_;  // per layer, same shape
     std::vector<Position> row_stamp_;
     std::vector<Position> ring_stamp_;
+    std::vector<RowOrigin> origins_;
+    std::uint64_t request_ = 0;
     Position first_ = 0;
     Position end_ = 0;
     std::vector<SourceRange> sources_;

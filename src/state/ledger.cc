@@ -64,16 +64,21 @@ std::vector<LedgerEntry> lane_ledger(const Lane& lane, bool with_digests) {
         entry.rows_claimed = static_cast<std::size_t>(range.last - range.first);
         entry.bytes = canonical_size(lane.shape(), component, range.first, range.last);
         switch (component) {
-            case Component::target_kv:
-            case Component::recurrent_matrix: entry.rows_written = lane.target_rows_written; break;
+            case Component::target_kv: entry.rows_written = lane.target_rows_written; break;
+            // What went into the state, not what the lane's length says.
+            case Component::recurrent_matrix:
             case Component::recurrent_conv:
-                entry.rows_written = std::min(entry.rows_claimed, lane.target_rows_written);
+                entry.last = lane.recurrent.current().consumed;
+                entry.first = component == Component::recurrent_matrix
+                                  ? 0
+                                  : std::max<Position>(0, entry.last - static_cast<Position>(lane.shape().conv_rows));
+                entry.rows_claimed = entry.rows_written = static_cast<std::size_t>(entry.last - entry.first);
                 break;
             case Component::draft_context: entry.rows_written = lane.draft.rows_written(); break;
             case Component::draft_rings: entry.rows_written = lane.draft.rings_written(); break;
         }
         const bool whole = component == Component::target_kv || component == Component::recurrent_matrix;
-        entry.base = whole ? 0 : range.first;
+        entry.base = whole ? 0 : entry.first;
         entry.sources = is_draft_component(component) ? lane.draft.sources() : lane.target_sources;
         if (with_digests) entry.digest = component_digest(lane, component);
         entries.push_back(std::move(entry));

@@ -13,6 +13,7 @@ RecurrentCell::RecurrentCell(const StateShape& shape) {
 }
 
 void RecurrentCell::clear() {
+    consumed = 0;
     for (auto& layer : matrix) std::fill(layer.begin(), layer.end(), 0.0f);
     for (auto& rows : conv) {
         const std::vector<float> zeros(rows.cols(), 0.0f);

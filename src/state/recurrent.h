@@ -16,6 +16,9 @@ namespace draftprobe::state {
 struct RecurrentCell {
     std::vector<std::vector<float>> matrix;  // per delta layer [value_heads][key_dim][value_dim]
     std::vector<StoredRows> conv;  // per delta layer [conv_rows][conv_channels]: last pre-activation rows, oldest first
+    // Tokens that went into this cell. Of a sound lane it is the committed length; it is counted apart from that label
+    // so that the ledger can say when the two differ.
+    Position consumed = 0;
 
     RecurrentCell() = default;
     explicit RecurrentCell(const StateShape& shape);

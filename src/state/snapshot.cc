@@ -120,6 +120,7 @@ void restore_target(const Snapshot& snapshot, TargetRestore form, Lane& lane) {
     for (const Component component : {Component::target_kv, Component::recurrent_matrix, Component::recurrent_conv}) {
         write_component(snapshot, component, lane);
     }
+    lane.recurrent.current().consumed = snapshot.find(Component::recurrent_matrix)->consumed;
     if (form != TargetRestore::int8_state) return;
     for (std::vector<float>& matrix : lane.recurrent.current().matrix) {
         through_int8_rows(matrix, snapshot.shape.value_dim);
@@ -200,6 +201,7 @@ Result<Snapshot> take_snapshot(const Lane& lane, StateIdentity identity, TakeOpt
         part.last = entry.last;
         part.base = entry.base;
         part.sources = entry.sources;
+        if (is_recurrent_component(entry.component)) part.consumed = lane.recurrent.current().consumed;
         part.bytes.resize(entry.bytes);
         for (const CanonicalPage& page : pages_of(snapshot, part)) {
             std::byte* target = part.bytes.data() + page.offset;

@@ -28,7 +28,10 @@ struct SnapshotComponent {
     Position last = 0;
     Position base = 0;                 // position of the component's row 0
     std::vector<SourceRange> sources;  // where the rows came from in the lane that was copied
-    RawBytes bytes;                    // canonical layout (state/canonical.h)
+    // Of the recurrent components: tokens that the state consumed, whatever the label says. A restore checks the label
+    // alone and passes this on to the lane's ledger.
+    Position consumed = 0;
+    RawBytes bytes;  // canonical layout (state/canonical.h)
     // XXH3-64 of each canonical page: finds changed memory at the speed of memory. Empty: taken without.
     std::vector<std::uint64_t> checksums;
 };

@@ -177,6 +177,7 @@ SnapshotHeader header_of(const Snapshot& snapshot) {
         described.last = part.last;
         described.base = part.base;
         described.sources = part.sources;
+        described.consumed = part.consumed;
         const std::vector<Sha256Digest> pages = page_digests(snapshot, part);
         ComponentDigests& digests = header.digests.emplace_back();
         digests.component = part.component;

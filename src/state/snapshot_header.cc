@@ -85,6 +85,7 @@ void write_component(JsonWriter& json, const SnapshotComponent& part, const Comp
         json.member("source", source_name(range.source)).end_object();
     }
     json.end_array();
+    if (is_recurrent_component(part.component)) json.member("consumed", part.consumed);
     json.member("bytes", digests.bytes).member("digest", digests.root);
     write_array(json, "pages", digests.pages);
     json.end_object();
@@ -211,6 +212,9 @@ Status parse_component(const Json& object, SnapshotHeader& header, std::string_v
         DP_RETURN_IF_ERROR(json_get_int(object, key, subject, rows, rows).status());
     }
     DP_ASSIGN_OR_RETURN(part.sources, parse_sources(object, part.last, subject));
+    if (is_recurrent_component(part.component)) {
+        DP_ASSIGN_OR_RETURN(part.consumed, json_get_int(object, "consumed", subject, 0, kMaxPositions));
+    }
     DP_ASSIGN_OR_RETURN(digests.bytes, json_get_u64(object, "bytes", subject));
     const Json* root = json_find(object, "digest");
     DP_ASSIGN_OR_RETURN(digests.root, hex_digest(root == nullptr ? Json() : *root, "digest", subject));

@@ -157,6 +157,43 @@ TEST(DraftContext, ClaimsAndWritesAreSeparateNumbers) {
     EXPECT_EQ(lane.draft.rows_written(), 10u);
 }
 
+TEST(DraftContext, RowsRememberTheTargetRowAndTheRequestThatTheyCameFrom) {
+    Lane lane(0, small_shape(KvFormat::bf16), true);
+    lane.draft.mark_written(3, false);
+    const RowOrigin first = lane.draft.origin(3);
+    EXPECT_EQ(first, (RowOrigin{3, lane.draft.request()}));
+    lane.draft.reset();
+    EXPECT_NE(lane.draft.origin(3).request, lane.draft.request());
+    EXPECT_FALSE(lane.draft.row_written(3));
+    lane.draft.mark_written(3, false);
+    EXPECT_EQ(lane.draft.origin(3).request, lane.draft.request());
+    lane.draft.set_origin(3, first);
+    EXPECT_EQ(lane.draft.origin(3), first);
+}
+
+// The label and the number of tokens that really went into the state are two things.
+TEST(Snapshot, RecurrentStateCarriesWhatItConsumedBesideTheLabel) {
+    const StateShape shape = small_shape(KvFormat::bf16);
+    Lane lane(0, shape, false);
+    fill(lane, 32, 1);
+    Result<Snapshot> snapshot = take_snapshot(lane, {});
+    ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
+    EXPECT_EQ(snapshot->find(Component::recurrent_matrix)->consumed, 32);
+    for (SnapshotComponent& part : snapshot->components) {
+        if (is_recurrent_component(part.component)) part.consumed = 34;
+    }
+    Lane other(1, shape, true);
+    ASSERT_TRUE(restore_snapshot(*snapshot, {}, DraftRestore::exact, other).ok());
+    EXPECT_EQ(other.length, 32);
+    for (const LedgerEntry& entry : lane_ledger(other, false)) {
+        const bool recurrent = is_recurrent_component(entry.component);
+        EXPECT_EQ(entry.last, recurrent ? 34 : 32) << component_name(entry.component);
+        EXPECT_EQ(entry.rows_claimed, entry.rows_written);
+    }
+    other.reset();
+    EXPECT_EQ(other.recurrent.current().consumed, 0);
+}
+
 TEST(Snapshot, RestoresIntoADirtyLaneAndLeavesTheSnapshotAlone) {
     for (const KvFormat format : {KvFormat::bf16, KvFormat::int8, KvFormat::f32}) {
         const StateShape shape = small_shape(format);

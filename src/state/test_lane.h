@@ -74,6 +74,7 @@ inline void fill(Lane& lane, Position length, unsigned seed) {
     for (auto& rows : lane.recurrent.current().conv) {
         for (std::size_t r = 0; r < rows.rows(); ++r) rows.write(r, random.row(rows.cols()).data());
     }
+    lane.recurrent.current().consumed = length;
     lane.draft.advance(length, RowSource::computed);
     append_source(lane.target_sources, 0, length, RowSource::computed);
     lane.length = length;

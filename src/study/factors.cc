@@ -94,7 +94,7 @@ Result<std::vector<Factor>> factors_of(const probe::ProbeSettings& settings) {
                            std::string(state::draft_restore_name(t.draft)), form_needs});
     }
     for (const instrument::Fault& fault : t.faults) {
-        if (fault.kind == instrument::FaultKind::cached_control) {
+        if (instrument::spoils_computing_arm(fault.kind)) {
             return invalid_argument(fmt::format(
                 "--factors with --inject {}: it spoils the control that every combination is judged against, "
                 "expected faults of the restore; leave it out",

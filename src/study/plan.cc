@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::string_view kPlanFormat = "draftprobe-plan";
 constexpr std::int64_t kPlanVersion = 1;
-constexpr PlanVerb kVerbs[] = {PlanVerb::start, PlanVerb::materialise, PlanVerb::save, PlanVerb::restore,
-                               PlanVerb::evict, PlanVerb::spoil,       PlanVerb::run};
+constexpr PlanVerb kVerbs[] = {PlanVerb::start,  PlanVerb::materialise, PlanVerb::save,  PlanVerb::restore,
+                               PlanVerb::borrow, PlanVerb::evict,       PlanVerb::spoil, PlanVerb::run};
 
 // Other faults need an arm of their own: they act on the lane that was saved, or around the one drafter of all lanes.
 bool acts_while_copying(instrument::FaultKind kind) {
@@ -194,12 +194,22 @@ private:
             }
             case PlanVerb::restore:
                 DP_RETURN_IF_ERROR(check_members(
-                    json, subject, {"do", "request", "lane", "snapshot", "draft", "target", "inject", "refused"}));
+                    json, subject,
+                    {"do", "request", "lane", "snapshot", "draft", "target", "inject", "inject_tier", "refused"}));
                 DP_RETURN_IF_ERROR(take_request(json, subject, step));
                 DP_RETURN_IF_ERROR(take_lane(json, subject, step));
                 DP_RETURN_IF_ERROR(take_snapshot(json, subject, step));
                 DP_RETURN_IF_ERROR(take_treatment(json, subject, step));
                 break;
+            case PlanVerb::borrow: {
+                DP_RETURN_IF_ERROR(check_members(json, subject, {"do", "request", "lane", "from"}));
+                DP_RETURN_IF_ERROR(take_request(json, subject, step));
+                DP_RETURN_IF_ERROR(take_lane(json, subject, step));
+                DP_ASSIGN_OR_RETURN(const std::int64_t from, json_get_int(json, "from", subject));
+                DP_RETURN_IF_ERROR(check_lane(from, subject));
+                step.from = static_cast<int>(from);
+                break;
+            }
             case PlanVerb::evict:
             case PlanVerb::spoil:
                 DP_RETURN_IF_ERROR(check_members(json, subject, {"do", "snapshot"}));
@@ -253,6 +263,11 @@ private:
         step.treatment.draft = *draft_form;
         step.treatment.target = *target_form;
         DP_ASSIGN_OR_RETURN(step.refused, json_bool_or(json, "refused", subject, false));
+        DP_ASSIGN_OR_RETURN(step.inject_tier, json_string_or(json, "inject_tier", subject, ""));
+        if (!step.inject_tier.empty() && step.inject_tier != "memory" && step.inject_tier != "disk") {
+            return corrupt(fmt::format("{}.inject_tier: found {}, expected memory or disk", subject,
+                                       quoted_excerpt(step.inject_tier)));
+        }
         DP_ASSIGN_OR_RETURN(const Json* faults, json_array_or_null(json, "inject", subject));
         if (faults == nullptr) return {};
         for (const Json& fault : *faults) {
@@ -343,6 +358,7 @@ private:
                 snapshots_[step.snapshot] = {lane.request, step.to_disk};
                 return {};
             case PlanVerb::restore: return follow_restore(step, lane);
+            case PlanVerb::borrow: return follow_borrow(step, lane);
             case PlanVerb::evict: {
                 DP_ASSIGN_OR_RETURN(SnapshotState * snapshot, known(step.snapshot));
                 if (!snapshot->in_memory)
@@ -390,6 +406,22 @@ private:
         return {};
     }
 
+    Status follow_borrow(const PlanStep& step, LaneState& lane) {
+        const LaneState& lender = lanes_[static_cast<std::size_t>(step.from)];
+        if (step.from == step.lane)
+            return invalid_argument(fmt::format("found lane {} twice, expected another lane to lend", step.lane));
+        if (lender.at != At::start && lender.at != At::boundary)
+            return wrong_lane(step.from, lender, "a request that has not gone beyond its boundary");
+        const PlanRequest& lent = plan_.requests[lender.request];
+        const PlanRequest& borrowed = plan_.requests[step.request];
+        if (lent.boundary != borrowed.boundary) {
+            return invalid_argument(fmt::format("found the boundary {} of request {} on lane {}, expected the {} of {}",
+                                                lent.boundary, lent.name, step.from, borrowed.boundary, borrowed.name));
+        }
+        lane = {At::boundary, step.request};
+        return {};
+    }
+
     Result<SnapshotState*> known(const std::string& name) {
         const auto found = snapshots_.find(name);
         if (found != snapshots_.end()) return &found->second;
@@ -425,6 +457,7 @@ std::string_view plan_verb_name(PlanVerb verb) {
         case PlanVerb::materialise: return "materialise";
         case PlanVerb::save: return "save";
         case PlanVerb::restore: return "restore";
+        case PlanVerb::borrow: return "borrow";
         case PlanVerb::evict: return "evict";
         case PlanVerb::spoil: return "spoil";
         case PlanVerb::run: return "run";

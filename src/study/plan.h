@@ -37,24 +37,28 @@ struct PlanRequest {
     std::size_t cycles = 0;
 };
 
-// start        the request begins in the lane, which keeps the bytes of whoever was there; nothing is computed
-// materialise  computes the prefix [0, B) and stops there
-// save         takes a snapshot of a lane that stands at its boundary
-// restore      begins the request in the lane from a snapshot; with `refused`, that has to fail and leave the lane
-// alone evict        drops a snapshot from memory; one saved to disk is read again by the next restore spoil damages
-// one byte of a snapshot in memory run          the lanes go on together: every engine step is one forward with a
-// prefill chunk of each lane that still
-//              has prompt left and a cycle of each other one; up to `cycles` cycles a lane, or to the end
-enum class PlanVerb { start, materialise, save, restore, evict, spoil, run };
+//   start        the request begins in the lane, which keeps the bytes of whoever was there; nothing is computed
+//   materialise  computes the prefix [0, B) and stops there
+//   save         takes a snapshot of a lane that stands at its boundary
+//   restore      begins the request in the lane from a snapshot; with `refused`, that has to fail and leave the lane
+//                alone
+//   borrow       begins the request in the lane with what another lane holds for [0, B), written or not yet
+//   evict        drops a snapshot from memory; one saved to disk is read again by the next restore
+//   spoil        damages one byte of a snapshot in memory
+//   run          the lanes go on together: every engine step is one forward with a prefill chunk of each lane that
+//                still has prompt left and a cycle of each other one; up to `cycles` cycles a lane, or to the end
+enum class PlanVerb { start, materialise, save, restore, evict, spoil, run, borrow };
 std::string_view plan_verb_name(PlanVerb verb);
 
 struct PlanStep {
     PlanVerb verb = PlanVerb::run;
-    std::size_t request = 0;            // start, restore: index
-    int lane = 0;                       // start, materialise, save, restore
+    std::size_t request = 0;            // start, restore, borrow: index
+    int lane = 0;                       // start, materialise, save, restore, borrow
+    int from = 0;                       // borrow: the lane that lends
     std::string snapshot;               // save, restore, evict, spoil
     bool to_disk = false;               // save
     probe::RestoreTreatment treatment;  // restore; move is not used
+    std::string inject_tier;            // restore: faults act only on what comes from this tier; empty: always
     bool refused = false;               // restore
     std::vector<int> lanes;             // run, distinct
     std::optional<std::size_t> cycles;  // run

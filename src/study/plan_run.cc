@@ -61,6 +61,9 @@ struct Run {
     std::size_t cycles = 0;
     bool prefilled = false;
     bool ended = false;
+    // The engine step in which the last position below the boundary was written, 0 before; shared with borrowers.
+    std::shared_ptr<std::size_t> written_step = std::make_shared<std::size_t>(0);
+    std::shared_ptr<std::size_t> lent_step;  // of the lane that it was borrowed from
 };
 
 struct Saved {
@@ -134,6 +137,7 @@ private:
             case PlanVerb::materialise: return materialise(step.lane);
             case PlanVerb::save: return save(step);
             case PlanVerb::restore: return step.refused ? expect_refusal(step, index) : restore(step);
+            case PlanVerb::borrow: return borrow(step);
             case PlanVerb::evict: saved_[step.snapshot].memory.reset(); return {};
             case PlanVerb::spoil: return spoil(saved_[step.snapshot]);
             case PlanVerb::run: return run_lanes(step);
@@ -239,20 +243,78 @@ private:
             probe::add_expected_restore(*saved.memory, step.treatment, engine_.core(), event);
             run.recorder->ledger.push_back(std::move(event));
         }
+        probe::RestoreTreatment treatment = step.treatment;
+        if (!step.inject_tier.empty() && step.inject_tier != tier) treatment.faults.clear();
         DP_ASSIGN_OR_RETURN(const auto cost,
-                            probe::restore_request(engine_, *saved.memory, identity_, step.treatment, step.lane));
+                            probe::restore_request(engine_, *saved.memory, identity_, treatment, step.lane));
         if (cost) record_scratch(*cost, run);
         // What a broken restore leads to ends its run with a record, not the plan with an error.
         engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
         engine_.set_request(step.lane, probe::engine_request(assembly_, requests_[step.request], settings_));
-        run.treatment.restore_target = state::target_restore_name(step.treatment.target);
-        run.treatment.restore_draft = state::draft_restore_name(step.treatment.draft);
-        run.treatment.tier = tier;
-        run.treatment.lane_from = saved.lane;
-        run.treatment.lane_to = step.lane;
-        for (const instrument::Fault& fault : step.treatment.faults) run.treatment.faults.push_back(fault.spelling);
-        run.recorder->ledger_event("restore", engine_.lane(step.lane), tier, request_of(run).prompt, run.occupant);
+        describe_restore(run, treatment, tier, saved.lane);
         return {};
+    }
+
+    void describe_restore(Run& run, const probe::RestoreTreatment& treatment, std::string_view tier, int from) {
+        run.treatment.restore_target = state::target_restore_name(treatment.target);
+        run.treatment.restore_draft = state::draft_restore_name(treatment.draft);
+        run.treatment.tier = tier;
+        run.treatment.lane_from = from;
+        run.treatment.lane_to = run.lane;
+        for (const instrument::Fault& fault : treatment.faults) run.treatment.faults.push_back(fault.spelling);
+        run.recorder->ledger_event("restore", engine_.lane(run.lane), tier, request_of(run).prompt, run.occupant);
+    }
+
+    // What a prefix cache lends that published the lane's pages under their hash when the request was admitted: the
+    // bytes that stand there now, whether the lane has come to write them or not.
+    Result<state::Snapshot> published(int from, const probe::ProbeRequest& request) {
+        state::Lane& lane = engine_.lane(from);
+        if (lane.length == request.boundary) return state::take_snapshot(lane, identity_);
+        DP_RETURN_IF_ERROR(lane.kv.reserve(request.boundary - 1));
+        state::Snapshot snapshot;
+        snapshot.identity = identity_;
+        snapshot.shape = lane.shape();
+        snapshot.length = request.boundary;
+        snapshot.tokens.assign(request.prompt.begin(), request.prompt.begin() + request.boundary);
+        for (const state::Component component : state::kComponents) {
+            if (!state::has_component(lane.shape(), component)) continue;
+            state::SnapshotComponent& part = snapshot.components.emplace_back();
+            part.component = component;
+            part.last = snapshot.length;
+            const auto kept = static_cast<Position>(
+                component == state::Component::recurrent_conv ? lane.shape().conv_rows : lane.shape().context_capacity);
+            const bool whole =
+                component == state::Component::target_kv || component == state::Component::recurrent_matrix;
+            part.first = part.base = whole ? 0 : std::max<Position>(0, part.last - kept);
+            part.consumed = lane.recurrent.current().consumed;
+            part.bytes.resize(state::canonical_size(lane.shape(), component, part.first, part.last));
+            for (const auto& page : state::canonical_pages(lane.shape(), component, part.first, part.last))
+                state::read_canonical(lane, component, page, part.bytes.data() + page.offset);
+        }
+        state::reseal(snapshot);
+        return snapshot;
+    }
+
+    Status borrow(const PlanStep& step) {
+        DP_ASSIGN_OR_RETURN(const state::Snapshot snapshot, published(step.from, requests_[step.request]));
+        const std::shared_ptr<std::size_t> lent = on(step.from)->written_step;
+        DP_RETURN_IF_ERROR(take_lane(step, Arm::restored));
+        Run& run = *on(step.lane);
+        run.lent_step = lent;
+        DP_RETURN_IF_ERROR(probe::restore_request(engine_, snapshot, identity_, step.treatment, step.lane).status());
+        engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
+        engine_.set_request(step.lane, probe::engine_request(assembly_, requests_[step.request], settings_));
+        describe_restore(run, step.treatment, "memory", step.from);
+        // It is read when it is admitted, which is before the next step of the engine has run.
+        if (LedgerEvent* event = restore_event(run)) event->read_step = static_cast<std::int64_t>(engine_steps_ + 1);
+        return {};
+    }
+
+    static LedgerEvent* restore_event(Run& run) {
+        for (LedgerEvent& event : run.recorder->ledger) {
+            if (event.event == "restore") return &event;
+        }
+        return nullptr;
     }
 
     void record_scratch(const probe::RecomputeCost& cost, Run& run) const {
@@ -319,6 +381,7 @@ private:
         for (const int lane : decoding) on(lane)->recorder->set_phase(ForwardPhase::resume);
         DP_ASSIGN_OR_RETURN(const decode::StepResult stepped,
                             engine_.step(prefills, decoding, &drafter_, verify_rows()));
+        ++engine_steps_;
         for (const decode::PrefillWork& work : prefills) DP_RETURN_IF_ERROR(after_chunk(work.lane));
         for (std::size_t i = 0; i < decoding.size(); ++i) {
             Run& run = *on(decoding[i]);
@@ -334,6 +397,7 @@ private:
         Run& run = *on(id);
         const state::Lane& lane = engine_.lane(id);
         const probe::ProbeRequest& request = request_of(run);
+        if (*run.written_step == 0 && lane.length >= request.boundary) *run.written_step = engine_steps_;
         if (run.arm == Arm::repeat && lane.length == request.boundary)
             run.recorder->ledger_event("materialise", lane, "", request.prompt, run.occupant);
         if (lane.length < static_cast<Position>(request.prompt.size())) return {};
@@ -355,6 +419,8 @@ private:
         sinks_.set(run.lane, nullptr);
         const probe::ProbeRequest& request = request_of(run);
         run.recorder->ledger_event("end", engine_.lane(run.lane), "", request.prompt, run.occupant);
+        if (LedgerEvent* event = run.lent_step ? restore_event(run) : nullptr)
+            event->written_step = static_cast<std::int64_t>(*run.lent_step);
         CaptureHeader header = probe::arm_header(assembly_, request, settings_, run.arm, engine_.core());
         if (!run.recorder->ended_early().empty()) header.notes.push_back(run.recorder->ended_early());
         header.treatment = run.treatment;
@@ -400,6 +466,7 @@ private:
     state::StateIdentity identity_;
     std::map<std::string, Saved> saved_;
     std::size_t runs_ = 0;
+    std::size_t engine_steps_ = 0;
     PlanResult result_;
 };
 
@@ -412,15 +479,19 @@ Status check_prefixes(const Plan& plan, const std::vector<probe::ProbeRequest>& 
         if (step.verb == PlanVerb::start || (step.verb == PlanVerb::restore && !step.refused))
             lanes[step.lane] = step.request;
         if (step.verb == PlanVerb::save) saved[step.snapshot] = lanes[step.lane];
-        if (step.verb != PlanVerb::restore) continue;
-        const probe::ProbeRequest& from = requests[saved[step.snapshot]];
+        const bool borrows = step.verb == PlanVerb::borrow;
+        if (!borrows && step.verb != PlanVerb::restore) continue;
+        const probe::ProbeRequest& from = requests[borrows ? lanes[step.from] : saved[step.snapshot]];
         const probe::ProbeRequest& to = requests[step.request];
+        if (borrows) lanes[step.lane] = step.request;
         const Position shared = shared_prefix(from.prompt, to.prompt);
         if (shared >= to.boundary) continue;
+        const std::string holder =
+            borrows ? fmt::format("lane {}", step.from) : fmt::format("snapshot '{}'", step.snapshot);
         return invalid_argument(
-            fmt::format("steps[{}] (restore): snapshot '{}' holds request {}, which shares {} tokens with request {}, "
-                        "expected at least its boundary of {}",
-                        i, step.snapshot, from.key, shared, to.key, to.boundary));
+            fmt::format("steps[{}] ({}): {} holds request {}, which shares {} tokens with request {}, expected at "
+                        "least its boundary of {}",
+                        i, plan_verb_name(step.verb), holder, from.key, shared, to.key, to.boundary));
     }
     return {};
 }

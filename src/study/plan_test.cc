@@ -89,6 +89,42 @@ TEST(Plan, refuses_steps_out_of_order) {
     EXPECT_THAT(step_error(saved + R"({"do": "run", "lanes": [0, 0]})"), HasSubstr("found lane 0 twice"));
 }
 
+TEST(Plan, reads_and_checks_a_lane_that_lends) {
+    constexpr std::string_view kPair = R"([{"name": "A", "prompt": {"ids": [1]}, "prefix_tokens": 96, "cycles": 4},
+        {"name": "B", "prompt": {"ids": [1]}, "prefix_tokens": 96, "cycles": 4},
+        {"name": "C", "prompt": {"ids": [1]}, "prefix_tokens": 64, "cycles": 4}])";
+    const auto parse = [&](const std::string& steps) {
+        return parse_plan(plan_of(steps + R"(, {"do": "run", "lanes": [1]})", kPair), "p.json");
+    };
+    const std::string start = R"({"do": "start", "request": "A", "lane": 0}, )";
+    const auto plan = parse(start + R"({"do": "borrow", "request": "B", "lane": 1, "from": 0})");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan->steps[1].verb, PlanVerb::borrow);
+    EXPECT_EQ(plan->steps[1].request, 1u);
+    EXPECT_EQ(plan->steps[1].from, 0);
+    const auto refused = [&](const std::string& steps) { return parse(steps).status().message(); };
+    EXPECT_THAT(refused(R"({"do": "borrow", "request": "B", "lane": 1, "from": 0})"),
+                HasSubstr("found nothing on lane 0"));
+    EXPECT_THAT(refused(start + R"({"do": "borrow", "request": "B", "lane": 0, "from": 0})"),
+                HasSubstr("found lane 0 twice"));
+    EXPECT_THAT(refused(start + R"({"do": "borrow", "request": "B", "lane": 1, "from": 2})"),
+                HasSubstr("found lane 2"));
+    EXPECT_THAT(refused(start + R"({"do": "borrow", "request": "C", "lane": 1, "from": 0})"),
+                HasSubstr("found the boundary 96 of request A on lane 0, expected the 64 of C"));
+    EXPECT_THAT(
+        refused(start + R"({"do": "run", "lanes": [0]}, {"do": "borrow", "request": "B", "lane": 1, "from": 0})"),
+        HasSubstr("beyond its boundary on lane 0"));
+    const std::string saved =
+        start + R"({"do": "materialise", "lane": 0}, {"do": "save", "lane": 0, "snapshot": "s"}, )";
+    const auto tiered = parse(saved + R"({"do": "restore", "request": "A", "lane": 1, "snapshot": "s",
+        "inject": ["rows-unwritten=all"], "inject_tier": "disk"})");
+    ASSERT_TRUE(tiered.ok()) << tiered.status().message();
+    EXPECT_EQ(tiered->steps[3].inject_tier, "disk");
+    EXPECT_THAT(
+        refused(saved + R"({"do": "restore", "request": "A", "lane": 1, "snapshot": "s", "inject_tier": "host"})"),
+        HasSubstr("expected memory or disk"));
+}
+
 TEST(Plan, refuses_documents_that_are_no_plan) {
     const auto corrupt = [](const std::string& text) { return error_of(text, StatusCode::corrupt); };
     EXPECT_THAT(corrupt("[]"), HasSubstr("found array, expected an object"));

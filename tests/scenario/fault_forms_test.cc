@@ -57,6 +57,15 @@ const std::vector<Expectation>& expectations() {
         {"flip=conv:101", "restore / conv", {}},
         {"flip=draft_context:7001", "restore / draft_context", no_rows},
         {"flip=draft_ring:8001", "restore / draft_ring", no_rows},
+        {"draft-nothing=1", "draft / proposals", {}},
+        {"checkpoint-inside-step=3", "restore / recurrent", {"recompute"}},
+        {"pending-row=9", "draft / draft_context", {"none"}},
+        {"suffix-unwritten=1", "prefill / draft_context", {}},
+        {"split-slots=2", "verify / target_hidden", {}},
+        {"unsaved-component=recurrent", "restore / recurrent", {}},
+        {"unsaved-component=draft_context", "restore / draft_context", no_rows},
+        {"prefix-again=all", "NOT_RESTORED", {}},
+        {"unreset-row=all", "CONTAMINATED", {}},
         {"empty-restore=all", "NOT_RESTORED", {}},
         {"cached-control=all", "CONTAMINATED", {}},
     };
@@ -73,16 +82,25 @@ Json spec_of(const std::string& fault, const std::string& draft, const std::stri
         spec["control_changes"] = {{"faults", {fault}}};
         spec["treated"] = "fresh";
     }
+    // A longer request before, which left a row there.
+    if (fault.starts_with("pending-row")) spec["occupant"] = {{"seed", 5u}, {"tokens", 240}};
+    if (fault.starts_with("unreset-row")) {
+        // Position 0 is read only within the window, and the fault is one of an arm that computes.
+        spec.update({{"boundary", 32}, {"suffix", 8}, {"treated", "repeat"}});
+        spec["occupant"] = {{"seed", 5u}, {"tokens", 50}};
+    }
     return spec;
 }
 
-std::string outcome_text(const Result<Comparison>& result) {
+std::string outcome_text(const Result<Outcome>& result) {
     if (!result.ok()) {
         const std::string& message = result.status().message();
         return message.find("it could not act") != std::string::npos ? "refused" : message;
     }
-    if (result->verdict != Verdict::changed) return std::string(verdict_name(result->verdict));
-    return result->first ? fmt::format("{} / {}", result->first->stage, result->first->component) : "CHANGED";
+    const Comparison& comparison = result->comparison;
+    if (comparison.verdict != Verdict::changed) return std::string(verdict_name(comparison.verdict));
+    if (!comparison.first) return "CHANGED";
+    return fmt::format("{} / {}", comparison.first->stage, comparison.first->component);
 }
 
 // By fault, then draft form, then target form.

@@ -9,11 +9,15 @@
 
 #include "base/files.h"
 #include "base/hash.h"
+#include "capture/reader.h"
+#include "capture/test_capture.h"
+#include "capture/writer.h"
 #include "compare/compare.h"
 #include "instrument/observer.h"
 #include "probe/near_tie.h"
 #include "probe/probe.h"
 #include "state/restore_form.h"
+#include "study/case.h"
 
 namespace draftprobe::scenario {
 
@@ -41,7 +45,8 @@ Status check_keys(const Json& object, std::string_view subject, const std::set<s
 const std::set<std::string> kScenarioKeys = {
     "name",    "about",    "pair",     "control_pair",    "prompt", "boundary", "suffix", "cycles", "level",
     "kv",      "numerics", "chunk",    "treatment",       "faults", "occupant", "script", "build",  "chat",
-    "control", "treated",  "near_tie", "control_changes", "treat",  "expect",   "twin",   "budget"};
+    "control", "treated",  "near_tie", "control_changes", "treat",  "expect",   "twin",   "verify", "prompts",
+    "factors", "foreign",  "plan",     "inject"};
 const std::set<std::string> kExpectKeys = {"verdict",
                                            "changed",
                                            "stage",
@@ -52,20 +57,38 @@ const std::set<std::string> kExpectKeys = {"verdict",
                                            "exit",
                                            "refusals",
                                            "warning",
+                                           "warnings",
                                            "flips",
                                            "why",
                                            "first_proposal_difference",
                                            "matched",
                                            "differing",
                                            "near_ties",
-                                           "note"};
+                                           "note",
+                                           "error",
+                                           "runs",
+                                           "left",
+                                           "refused",
+                                           "sources",
+                                           "cells",
+                                           "interactions",
+                                           "population",
+                                           "population_refused",
+                                           "lower_positions",
+                                           "all_accepted"};
+const std::set<std::string> kRunKeys = {"run", "verdict", "stage", "component", "detail", "why", "warning", "tier"};
 
 Status check_scenario(const Json& spec, std::string_view subject, bool twin) {
     DP_RETURN_IF_ERROR(check_keys(spec, subject, kScenarioKeys));
-    for (const char* key : {"name", "pair", "prompt", "boundary", "suffix", "cycles", "expect"}) {
+    std::vector<const char*> required = {"name", "pair", "expect"};
+    if (!spec.contains("plan")) required.insert(required.end(), {"prompt", "boundary", "suffix", "cycles"});
+    for (const char* key : required) {
         if (!spec.contains(key)) return corrupt(fmt::format("{}: key '{}' is missing", subject, key));
     }
     DP_RETURN_IF_ERROR(check_keys(spec["expect"], fmt::format("{}.expect", subject), kExpectKeys));
+    for (const Json& run : spec["expect"].value("runs", Json::array()))
+        DP_RETURN_IF_ERROR(check_keys(run, fmt::format("{}.expect.runs", subject), kRunKeys));
+    if (spec["expect"].contains("error")) return {};
     DP_ASSIGN_OR_RETURN(const std::string verdict, json_get_string(spec["expect"], "verdict", subject));
     // A verdict without a place is half of an answer.
     if (verdict == "CHANGED" && !(spec["expect"].contains("stage") && spec["expect"].contains("component"))) {
@@ -154,9 +177,9 @@ std::uint64_t mix(std::uint64_t seed, std::uint64_t index) {
     return xxh3_64(std::as_bytes(std::span(words)));
 }
 
-// {"seed": N} | {"ids": [...]} | {"file": PATH}; `tokens` ids of it.
+// {"seed": N} | {"ids": [...]} | {"file": PATH}; `tokens` ids of it, the last ones those of `tail`.
 Result<std::vector<TokenId>> read_prompt(const Json& spec, const Assembly& assembly, std::size_t tokens) {
-    DP_RETURN_IF_ERROR(check_keys(spec, "prompt", {"seed", "ids", "file", "tokens"}));
+    DP_RETURN_IF_ERROR(check_keys(spec, "prompt", {"seed", "ids", "file", "tokens", "tail"}));
     tokens = spec.value("tokens", tokens);
     std::vector<TokenId> ids;
     if (spec.contains("ids")) {
@@ -172,6 +195,11 @@ Result<std::vector<TokenId>> read_prompt(const Json& spec, const Assembly& assem
     }
     if (ids.size() < tokens) return corrupt(fmt::format("prompt: {} ids, expected at least {}", ids.size(), tokens));
     ids.resize(tokens);
+    if (spec.contains("tail")) {
+        DP_ASSIGN_OR_RETURN(const std::vector<TokenId> tail, read_prompt(spec["tail"], assembly, 0));
+        if (tail.size() > tokens) return corrupt("prompt.tail: longer than the prompt");
+        std::copy(tail.begin(), tail.end(), ids.end() - static_cast<std::ptrdiff_t>(tail.size()));
+    }
     return ids;
 }
 
@@ -197,9 +225,10 @@ Result<std::vector<TokenId>> continuation(const Arms& arms, std::size_t tokens) 
     return ids;
 }
 
-// {"seed": N, "hits": [rate per position]}: the target's own token with that probability, else another one.
+// {"seed": N, "hits": [rate per position]}: the target's own token with that probability, else another one. `hits_last`
+// is read where there are several prompts.
 Result<decode::ScriptedDrafter::Script> make_script(const Json& spec, const Arms& arms) {
-    DP_RETURN_IF_ERROR(check_keys(spec, "script", {"seed", "hits"}));
+    DP_RETURN_IF_ERROR(check_keys(spec, "script", {"seed", "hits", "hits_last"}));
     const auto hits = spec["hits"].get<std::vector<double>>();
     const auto seed = spec["seed"].get<std::uint64_t>();
     const auto block = static_cast<std::size_t>(arms.assembly->models.draft->config().block);
@@ -235,10 +264,7 @@ Result<numerics::NumericsClass> numerics_class(const std::string& name) {
     return corrupt(fmt::format("numerics '{}'", name));
 }
 
-Result<Arms> read_arms(const Json& spec, const Json& pair, const fs::path& scratch) {
-    Arms arms;
-    DP_ASSIGN_OR_RETURN(arms.assembly, load_pair(pair, scratch));
-    ProbeSettings& s = arms.settings;
+Status read_settings(const Json& spec, ProbeSettings& s) {
     s.engine.isa = numerics::best_isa();
     s.engine.threads = 1;
     s.engine.chunk_tokens = spec.value("chunk", std::size_t{64});
@@ -247,8 +273,16 @@ Result<Arms> read_arms(const Json& spec, const Json& pair, const fs::path& scrat
     s.level = spec.value("level", 3);
     s.digest_every = 1;
     s.build_digest = sha256_hex(spec.value("build", "scenario"));
+    s.verify_rows = spec.value("verify", std::size_t{0});
     if (spec.contains("treatment")) DP_RETURN_IF_ERROR(read_treatment(spec["treatment"], s.treatment));
+    return {};
+}
 
+Result<Arms> read_arms(const Json& spec, const Json& pair, const fs::path& scratch) {
+    Arms arms;
+    DP_ASSIGN_OR_RETURN(arms.assembly, load_pair(pair, scratch));
+    ProbeSettings& s = arms.settings;
+    DP_RETURN_IF_ERROR(read_settings(spec, s));
     ProbeRequest& r = arms.request;
     r.boundary = spec["boundary"].get<Position>();
     r.cycles = spec["cycles"].get<std::size_t>();
@@ -277,10 +311,45 @@ Result<Arm> arm_of(const std::string& name) {
     return corrupt(fmt::format("arm '{}'", name));
 }
 
+// One capture out of several of one arm, each with one request: a request more is a cycle later, and nothing else is
+// another number.
+Status join_captures(const std::vector<fs::path>& parts, const fs::path& path) {
+    CaptureHeader all;
+    std::optional<CaptureWriter> writer;
+    std::int64_t cycles = 0;
+    for (const fs::path& part : parts) {
+        DP_ASSIGN_OR_RETURN(CaptureReader reader, CaptureReader::open(part));
+        const CaptureHeader& header = reader.header();
+        if (!writer) {
+            CaptureShape shape;
+            shape.level = header.level;
+            shape.block = header.block;
+            shape.candidates = header.candidates;
+            DP_ASSIGN_OR_RETURN(writer, CaptureWriter::create(path, false, shape));
+            all = header;
+        } else {
+            const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+            append(all.requests, header.requests);
+            append(all.ledger, header.ledger);
+            append(all.schedule, header.schedule);
+            append(all.totals.rows, header.totals.rows);
+        }
+        StepRecord step;
+        while (true) {
+            DP_ASSIGN_OR_RETURN(const bool more, reader.next(step));
+            if (!more) break;
+            step.cycle += cycles;
+            DP_RETURN_IF_ERROR(writer->add_step(step));
+        }
+        cycles += header.totals.lane_cycles;
+    }
+    return writer->finish(std::move(all)).status();
+}
+
 // Runs an arm, or finds the capture of an equal one: a capture is a function of what it was asked for.
 Result<fs::path> capture_of(Arms& arms, Arm arm, Json spec, const fs::path& scratch) {
     for (const char* key :
-         {"name", "about", "expect", "treat", "control", "treated", "control_changes", "control_pair"})
+         {"name", "about", "expect", "treat", "control", "treated", "control_changes", "control_pair", "factors"})
         spec.erase(key);
     if (!spec.contains("faults")) spec["faults"] = Json::array();
     const fs::path path = scratch / fmt::format("{}-{}", arm_name(arm), sha256_hex(spec.dump()).substr(0, 16));
@@ -291,6 +360,171 @@ Result<fs::path> capture_of(Arms& arms, Arm arm, Json spec, const fs::path& scra
     }
     DP_RETURN_IF_ERROR(probe::run_arm(*arms.assembly, arms.request, arms.settings, arm, path, false).status());
     return path;
+}
+
+// What another engine might have written: no engine runs, the format's own example is given these settings.
+Result<fs::path> foreign_capture(const Json& spec, Arm arm, const fs::path& scratch) {
+    const Json& settings = spec["foreign"];
+    const fs::path path =
+        scratch / fmt::format("foreign-{}-{}", arm_name(arm), sha256_hex(settings.dump()).substr(0, 16));
+    if (fs::exists(path)) return path;
+    fixture::ArmData data = fixture::make_arm(arm);
+    for (const auto& [field, value] : settings.items()) {
+        auto& list = data.header.settings;
+        const auto at = std::find_if(list.begin(), list.end(), [&](const Setting& s) { return s.field == field; });
+        if (at != list.end()) {
+            at->value = value.get<std::string>();
+        } else {
+            list.push_back({field, value.get<std::string>()});
+        }
+    }
+    DP_RETURN_IF_ERROR(fixture::write_arm(path, data).status());
+    return path;
+}
+
+Status read_faults(const Json& from, ProbeSettings& settings) {
+    for (const Json& text : from.value("faults", Json::array())) {
+        DP_ASSIGN_OR_RETURN(instrument::Fault fault, instrument::parse_fault(text.get<std::string>()));
+        settings.treatment.faults.push_back(std::move(fault));
+    }
+    return {};
+}
+
+// The script of prompt i of n: draws of its own, and rates on the way from `hits` to `hits_last`.
+Json script_of(Json script, std::size_t i, std::size_t n) {
+    script["seed"] = script.value("seed", std::uint64_t{0}) + i;
+    const auto last = script.value("hits_last", script["hits"].get<std::vector<double>>());
+    script.erase("hits_last");
+    const double share = static_cast<double>(i) / static_cast<double>(n - 1);
+    for (std::size_t t = 0; t < last.size(); ++t) {
+        const auto first = script["hits"][t].get<double>();
+        script["hits"][t] = first + share * (last[t] - first);
+    }
+    return script;
+}
+
+// One arm over `prompts` prompts (1 when absent): seeds that follow each other, one request each.
+Result<fs::path> arm_capture(const Json& spec, const Json& pair, Arm arm, const fs::path& scratch) {
+    if (spec.contains("foreign")) return foreign_capture(spec, arm, scratch);
+    const std::size_t prompts = spec.value("prompts", std::size_t{1});
+    std::vector<fs::path> parts;
+    for (std::size_t i = 0; i < prompts; ++i) {
+        Json one = spec;
+        one["pair"] = pair;
+        one.erase("prompts");
+        if (prompts > 1 && one.contains("script")) one["script"] = script_of(one["script"], i, prompts);
+        if (prompts > 1) one["prompt"]["seed"] = one["prompt"].value("seed", std::uint64_t{0}) + i;
+        DP_ASSIGN_OR_RETURN(Arms arms, read_arms(one, pair, scratch));
+        DP_RETURN_IF_ERROR(read_faults(one, arms.settings));
+        if (prompts > 1) {
+            one["key"] = arms.request.key = fmt::format("r{}", i);
+            one.erase("near_tie");
+        }
+        DP_ASSIGN_OR_RETURN(fs::path path, capture_of(arms, arm, std::move(one), scratch));
+        parts.push_back(std::move(path));
+    }
+    if (prompts == 1) return parts.front();
+    std::string names;
+    for (const fs::path& part : parts) names += part.filename().string() + "\n";
+    const fs::path joined = scratch / fmt::format("joined-{}", sha256_hex(names).substr(0, 16));
+    if (!fs::exists(joined)) DP_RETURN_IF_ERROR(join_captures(parts, joined));
+    return joined;
+}
+
+// The scenario's plan with its prompts made; `inject: false` takes every fault out of it.
+Result<Outcome> run_plan_scenario(const Scenario& scenario, const fs::path& scratch) {
+    const Json& spec = scenario.spec;
+    DP_ASSIGN_OR_RETURN(const Assembly* assembly, load_pair(spec["pair"], scratch));
+    ProbeSettings settings;
+    DP_RETURN_IF_ERROR(read_settings(spec, settings));
+    Json text = spec["plan"];
+    text["format"] = "draftprobe-plan";
+    text["version"] = 1;
+    std::vector<std::vector<TokenId>> prompts;
+    for (Json& request : text["requests"]) {
+        DP_ASSIGN_OR_RETURN(std::vector<TokenId> ids, read_prompt(request["prompt"], *assembly, 0));
+        prompts.push_back(std::move(ids));
+        request["prompt"] = {{"ids", {0}}};
+    }
+    for (Json& step : text["steps"]) {
+        if (!spec.value("inject", true)) step.erase("inject");
+    }
+    DP_ASSIGN_OR_RETURN(const study::Plan plan, study::parse_plan(text.dump(), scenario.name));
+    const fs::path directory = scratch / ("plan-" + sha256_hex(scenario.name).substr(0, 16));
+    fs::create_directories(directory);
+    Outcome outcome;
+    DP_ASSIGN_OR_RETURN(outcome.plan, study::run_plan(*assembly, plan, prompts, settings, directory, {}));
+    outcome.comparison = outcome.plan->judged[outcome.plan->representative].comparison;
+    return outcome;
+}
+
+// Every cell of the treatment's factorial against the fresh control.
+Status run_factor_scenario(const Json& spec, const fs::path& scratch, Outcome& outcome) {
+    DP_ASSIGN_OR_RETURN(Arms arms, read_arms(spec, spec["pair"], scratch));
+    DP_RETURN_IF_ERROR(read_faults(spec, arms.settings));
+    const study::Case item{arms.request, arms.settings, false};
+    const fs::path directory = scratch / ("factors-" + sha256_hex(spec.dump()).substr(0, 16));
+    fs::create_directories(directory);
+    DP_RETURN_IF_ERROR(study::run_control(*arms.assembly, item, directory / "control"));
+    DP_ASSIGN_OR_RETURN(outcome.comparison,
+                        study::run_treated(*arms.assembly, item, directory / "control", directory / "whole"));
+    DP_ASSIGN_OR_RETURN(outcome.factors, study::run_factors(*arms.assembly, item, directory / "control",
+                                                            outcome.comparison, directory / "cells", {}));
+    return {};
+}
+
+void check_run(const Json& expect, const study::JudgedRun& run, std::vector<std::string>& problems) {
+    const Comparison& c = run.comparison;
+    const std::map<std::string, std::string> equal = {{"run", run.name},
+                                                      {"verdict", std::string(verdict_name(c.verdict))},
+                                                      {"stage", c.first ? c.first->stage : ""},
+                                                      {"component", c.first ? c.first->component : ""},
+                                                      {"tier", c.treated_capture.tier}};
+    const std::map<std::string, std::string> parts = {{"detail", c.first ? c.first->detail : ""},
+                                                      {"why", c.why},
+                                                      {"warning", fmt::format("{}", fmt::join(run.warnings, "\n"))}};
+    for (const auto& [key, value] : expect.items()) {
+        const auto text = value.get<std::string>();
+        const bool part = parts.contains(key);
+        const std::string& found = part ? parts.at(key) : equal.at(key);
+        if (part ? found.find(text) != std::string::npos : found == text) continue;
+        problems.push_back(fmt::format("run {}: {}: found \"{}\", expected \"{}\"", run.name, key, found, text));
+    }
+}
+
+void check_plan(const Json& expect, const study::PlanResult& plan, std::vector<std::string>& problems) {
+    const Json runs = expect.value("runs", Json::array());
+    std::vector<std::string> names;
+    for (const study::JudgedRun& run : plan.judged) names.push_back(run.name);
+    if (runs.size() != plan.judged.size()) {
+        problems.push_back(fmt::format("runs: found {}, expected {}", fmt::join(names, ", "), runs.size()));
+        return;
+    }
+    for (std::size_t i = 0; i < runs.size(); ++i) check_run(runs[i], plan.judged[i], problems);
+    if (plan.left.size() != expect.value("left", std::size_t{0}))
+        problems.push_back(fmt::format("left: found {}", plan.left.size()));
+    if (plan.refused.size() != expect.value("refused", std::size_t{0}))
+        problems.push_back(fmt::format("refused: found {}", plan.refused.size()));
+}
+
+void check_factors(const Json& expect, const study::FactorStudy& study, std::vector<std::string>& problems) {
+    const auto label = [&](study::FactorSet set) { return study::cell_label(study.factors, set); };
+    Json sources = Json::array();
+    for (const study::FactorSet set : study.sources) sources.push_back(label(set));
+    Json cells = Json::object();
+    for (const study::FactorCell& cell : study.cells) cells[label(cell.factors)] = verdict_name(cell.summary.verdict);
+    Json interactions = Json::array();
+    for (const study::FactorEffect& effect : study.effects) {
+        const bool several = (effect.last & (effect.last - 1)) != 0;
+        const bool any = effect.differs.value_or(0) != 0 || effect.differing_pairs.value_or(0) != 0 ||
+                         effect.retained.value_or(0) != 0 || effect.drift.value_or(0) != 0;
+        if (several && any) interactions.push_back(label(effect.cell));
+    }
+    for (const auto& [key, found] :
+         {std::pair<const char*, const Json&>{"sources", sources}, {"cells", cells}, {"interactions", interactions}}) {
+        if (expect.contains(key) && expect[key] != found)
+            problems.push_back(fmt::format("{}: found {}, expected {}", key, found.dump(), expect[key].dump()));
+    }
 }
 
 }  // namespace
@@ -333,40 +567,37 @@ Result<std::vector<Pair>> read_scenarios(const fs::path& directory) {
     return pairs;
 }
 
-Result<Comparison> run_scenario(const Scenario& scenario, const fs::path& scratch) {
+Result<Outcome> run_scenario(const Scenario& scenario, const fs::path& scratch) {
     const Json& spec = scenario.spec;
-    Json control_spec = spec;
-    if (spec.contains("control_changes")) control_spec.merge_patch(spec["control_changes"]);
-    DP_ASSIGN_OR_RETURN(Arms control, read_arms(control_spec, spec.value("control_pair", spec["pair"]), scratch));
-    DP_ASSIGN_OR_RETURN(Arms treated, read_arms(spec, spec["pair"], scratch));
-    const auto faults = [](const Json& from, ProbeSettings& settings) -> Status {
-        if (!from.contains("faults")) return {};
-        for (const Json& text : from["faults"]) {
-            DP_ASSIGN_OR_RETURN(instrument::Fault fault, instrument::parse_fault(text.get<std::string>()));
-            settings.treatment.faults.push_back(std::move(fault));
-        }
-        return {};
-    };
-    DP_RETURN_IF_ERROR(faults(spec.value("control_changes", Json::object()), control.settings));
-    DP_RETURN_IF_ERROR(faults(spec, treated.settings));
+    if (spec.contains("plan")) return run_plan_scenario(scenario, scratch);
+    Outcome outcome;
+    if (spec.value("factors", false)) {
+        DP_RETURN_IF_ERROR(run_factor_scenario(spec, scratch, outcome));
+        return outcome;
+    }
     DP_ASSIGN_OR_RETURN(const Arm control_arm, arm_of(spec.value("control", "fresh")));
     DP_ASSIGN_OR_RETURN(const Arm treated_arm, arm_of(spec.value("treated", "restored")));
-    control_spec["pair"] = spec.value("control_pair", spec["pair"]);
-    control_spec["faults"] = spec.value("control_changes", Json::object()).value("faults", Json::array());
+    Json control_spec = spec;
+    // The control's faults are its own.
+    control_spec.erase("faults");
+    if (spec.contains("control_changes")) control_spec.merge_patch(spec["control_changes"]);
     if (control_arm != Arm::restored) control_spec.erase("treatment");
     DP_ASSIGN_OR_RETURN(const fs::path control_path,
-                        capture_of(control, control_arm, std::move(control_spec), scratch));
+                        arm_capture(control_spec, spec.value("control_pair", spec["pair"]), control_arm, scratch));
     Json treated_spec = spec;
     treated_spec.erase("near_tie");
-    DP_ASSIGN_OR_RETURN(const fs::path treated_path,
-                        capture_of(treated, treated_arm, std::move(treated_spec), scratch));
+    DP_ASSIGN_OR_RETURN(const fs::path treated_path, arm_capture(treated_spec, spec["pair"], treated_arm, scratch));
     CompareOptions options;
     if (spec.contains("treat")) options.treat = spec["treat"].get<std::vector<std::string>>();
-    return compare_captures(control_path, treated_path, options);
+    DP_ASSIGN_OR_RETURN(outcome.comparison, compare_captures(control_path, treated_path, options));
+    return outcome;
 }
 
-std::vector<std::string> unmet(const Json& expect, const Comparison& result) {
+std::vector<std::string> unmet(const Json& expect, const Outcome& outcome) {
+    const Comparison& result = outcome.comparison;
     std::vector<std::string> problems;
+    if (outcome.plan) check_plan(expect, *outcome.plan, problems);
+    if (outcome.factors) check_factors(expect, *outcome.factors, problems);
     const auto check = [&](const char* key, const Json& found) {
         if (expect.contains(key) && expect[key] != found)
             problems.push_back(fmt::format("{}: found {}, expected {}", key, found.dump(), expect[key].dump()));
@@ -399,11 +630,21 @@ std::vector<std::string> unmet(const Json& expect, const Comparison& result) {
     for (const Refusal& refusal : result.refusals) fields.push_back(refusal.field);
     check("refusals", fields);
     std::vector<std::int64_t> positions;
-    const auto& at = result.paired.first_proposal_difference;
-    for (std::size_t i = 0; i < at.size(); ++i) {
-        if (at[i] > 0) positions.push_back(static_cast<std::int64_t>(i) + 1);
+    const auto& first_at = result.paired.first_proposal_difference;
+    for (std::size_t i = 0; i < first_at.size(); ++i) {
+        if (first_at[i] > 0) positions.push_back(static_cast<std::int64_t>(i) + 1);
     }
     check("first_proposal_difference", positions);
+    check("population", result.population ? std::string(result.population->claim()) : "refused");
+    contains("population_refused", result.population_refused);
+    std::vector<std::int64_t> lower;
+    for (const PositionEffect& at : result.positions) {
+        if (at.effect && at.effect->claim() == "lower" && at.adjusted_p.value_or(1) <= 0.05)
+            lower.push_back(at.position);
+    }
+    check("lower_positions", lower);
+    check("warnings", result.warnings.size());
+    check("all_accepted", result.treated.verified > 0 && result.treated.accepted == result.treated.verified);
     return problems;
 }
 

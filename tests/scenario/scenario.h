@@ -8,6 +8,8 @@
 
 #include "base/json.h"
 #include "compare/comparison.h"
+#include "study/factors.h"
+#include "study/plan_run.h"
 
 namespace draftprobe::scenario {
 
@@ -28,10 +30,17 @@ struct Pair {
 // unknown or missing key.
 Result<std::vector<Pair>> read_scenarios(const std::filesystem::path& directory);
 
-// Runs both arms into `scratch` and compares. Errors: corrupt for a bad value, and whatever the engine says.
-Result<Comparison> run_scenario(const Scenario& scenario, const std::filesystem::path& scratch);
+struct Outcome {
+    Comparison comparison;                  // of a plan: its run with the gravest verdict
+    std::optional<study::PlanResult> plan;  // of a scenario that is a plan
+    std::optional<study::FactorStudy> factors;
+};
+
+// Runs both arms (or the plan) into `scratch` and compares. Errors: corrupt for a bad value, and whatever the engine
+// says.
+Result<Outcome> run_scenario(const Scenario& scenario, const std::filesystem::path& scratch);
 
 // What of `expect` does not hold, one line each; empty when all of it does.
-std::vector<std::string> unmet(const Json& expect, const Comparison& result);
+std::vector<std::string> unmet(const Json& expect, const Outcome& outcome);
 
 }  // namespace draftprobe::scenario

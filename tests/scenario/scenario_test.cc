@@ -30,9 +30,9 @@ const std::vector<Pair>& all_scenarios() {
 }
 
 // One run of each scenario serves the test of its own and the table.
-const Result<Comparison>& outcome(const Scenario& scenario) {
+const Result<Outcome>& outcome(const Scenario& scenario) {
     static TestDirectory scratch;
-    static std::map<std::string, Result<Comparison>> outcomes;
+    static std::map<std::string, Result<Outcome>> outcomes;
     const auto at = outcomes.find(scenario.name);
     if (at != outcomes.end()) return at->second;
     return outcomes.emplace(scenario.name, run_scenario(scenario, scratch.path())).first->second;
@@ -42,12 +42,19 @@ class ScenarioTest : public ::testing::Test {
 public:
     explicit ScenarioTest(const Scenario& scenario) : scenario_(scenario) {}
     void TestBody() override {
-        const Result<Comparison>& result = outcome(scenario_);
+        const Result<Outcome>& result = outcome(scenario_);
+        const Json& expect = scenario_.spec["expect"];
+        if (expect.contains("error")) {
+            ASSERT_FALSE(result.ok()) << "found no error, expected " << expect["error"];
+            EXPECT_NE(result.status().message().find(expect["error"].get<std::string>()), std::string::npos)
+                << result.status().message();
+            return;
+        }
         ASSERT_TRUE(result.ok()) << result.status().message();
-        for (const std::string& problem : unmet(scenario_.spec["expect"], result.value())) ADD_FAILURE() << problem;
+        for (const std::string& problem : unmet(expect, result.value())) ADD_FAILURE() << problem;
         if (HasFailure()) {
-            const auto& first = result.value().first;
-            std::cerr << "why: " << result.value().why << "\n";
+            const auto& first = result->comparison.first;
+            std::cerr << "why: " << result->comparison.why << "\n";
             if (first)
                 std::cerr << "first: " << first->stage << " " << first->component << ": " << first->detail << "\n";
         }
@@ -75,9 +82,13 @@ std::string faults_table() {
             const auto& found = outcome(pair.faulty);
             const auto& twin = outcome(pair.twins[0]);
             if (!found.ok() || !twin.ok()) continue;
-            table += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", text, pair.faulty.name,
-                                 verdict_name(found->verdict), place(*found),
-                                 found->first ? found->first->detail : found->why, verdict_name(twin->verdict));
+            const Comparison& said = found->comparison;
+            // Where nothing was judged, what differs says less than why.
+            const bool judged = said.verdict != Verdict::contaminated && said.verdict != Verdict::not_restored;
+            table +=
+                fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", text, pair.faulty.name, verdict_name(said.verdict),
+                            judged ? place(said) : "-", judged && said.first ? said.first->detail : said.why,
+                            verdict_name(twin->comparison.verdict));
         }
     }
     return table;
