@@ -369,13 +369,15 @@ Result<fs::path> foreign_capture(const Json& spec, Arm arm, const fs::path& scra
         scratch / fmt::format("foreign-{}-{}", arm_name(arm), sha256_hex(settings.dump()).substr(0, 16));
     if (fs::exists(path)) return path;
     fixture::ArmData data = fixture::make_arm(arm);
-    for (const auto& [field, value] : settings.items()) {
+    for (const auto& item : settings.items()) {
+        const std::string field = item.key();
+        const auto value = item.value().get<std::string>();
         auto& list = data.header.settings;
         const auto at = std::find_if(list.begin(), list.end(), [&](const Setting& s) { return s.field == field; });
         if (at != list.end()) {
-            at->value = value.get<std::string>();
+            at->value = value;
         } else {
-            list.push_back({field, value.get<std::string>()});
+            list.push_back({field, value});
         }
     }
     DP_RETURN_IF_ERROR(fixture::write_arm(path, data).status());
