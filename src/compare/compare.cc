@@ -316,6 +316,7 @@ private:
                            });
         }
         if (!started_.insert(step.request).second || step.draft_context.digest.empty()) return;
+        const std::optional<std::string> pairing = wrong_pairing(step);
         for (const LedgerEvent& event : treated_.ledger) {
             if (event.request != step.request || event.event != "prefill" || event.position != step.length) continue;
             for (const LedgerComponent& c : event.components) {
@@ -323,8 +324,8 @@ private:
                     c.rows_claimed != step.draft_context.rows_claimed || c.digest == step.draft_context.digest)
                     continue;
                 hard = true;
-                findings.offer(Stage::draft, kContextRank, kDraftContext, step.cycle, step.lane, Weight::broken, [] {
-                    return std::string(
+                findings.offer(Stage::draft, kContextRank, kDraftContext, step.cycle, step.lane, Weight::broken, [&] {
+                    return pairing.value_or(
                         "content of the rows read differs from the rows that the lane held before its first cycle");
                 });
             }

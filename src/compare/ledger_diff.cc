@@ -124,10 +124,10 @@ private:
         // No declaration makes a row right that nobody wrote: a shortened context claims less.
         if (missing > 0 && (c == nullptr || c->rows_claimed - c->rows_written != missing)) {
             if (result_.unwritten.empty()) result_.unwritten = t.component;
-            // The form `none` is such a defect by declaration: another one is told beside it.
-            report(place, counts, declared_absent ? Weight::real : Weight::broken,
-                   suffix_text(stage, event, t) +
-                       unwritten_text(t.rows_claimed, t.rows_written, t.last, t.first, t.sources));
+            // The form `none` is such a defect by declaration, below the boundary: another one is told beside it.
+            const std::string suffix = suffix_text(stage, event, t);
+            report(place, counts, declared_absent && suffix.empty() ? Weight::real : Weight::broken,
+                   suffix + unwritten_text(t.rows_claimed, t.rows_written, t.last, t.first, t.sources));
         } else if (is_draft(t.component) && !declared_absent && t.last - t.first > t.rows_claimed &&
                    (c == nullptr || c->last - c->first <= c->rows_claimed)) {
             report(place, counts, Weight::broken, fmt::format("logical offset {}, fill {}", t.last, t.rows_written));

@@ -114,13 +114,7 @@ private:
             report(Stage::draft, kContextRank, kDraftContext, hard ? fault : Weight::explainable,
                    [&] { return detail; });
         };
-        for (const RowPairing& pair : t.pairing) {
-            const bool right = pair.request == t_.request && pair.position == pair.row;
-            if (right || std::find(c.pairing.begin(), c.pairing.end(), pair) != c.pairing.end()) continue;
-            say(fmt::format("pairing: expected row {}, got row {}{}", pair.row, pair.position,
-                            pair.request.empty() ? " (earlier request)" : ""),
-                true);
-        }
+        if (const auto pairing = wrong_pairing(t_, &c_)) say(*pairing, true);
         if (t.rows_claimed != t.rows_valid && t.rows_claimed - t.rows_valid != c.rows_claimed - c.rows_valid) {
             say(unwritten_text(t.rows_claimed, t.rows_valid, end, t.first_position, t.provenance), true);
         }
@@ -386,6 +380,19 @@ bool has_error(const StepRecord& step) {
         if (cut == CutReason::error) return true;
     }
     return false;
+}
+
+std::optional<std::string> wrong_pairing(const StepRecord& step, const StepRecord* control) {
+    for (const RowPairing& pair : step.draft_context.pairing) {
+        if (pair.request == step.request && pair.position == pair.row) continue;
+        if (control != nullptr) {
+            const std::vector<RowPairing>& alike = control->draft_context.pairing;
+            if (std::find(alike.begin(), alike.end(), pair) != alike.end()) continue;
+        }
+        return fmt::format("pairing: expected row {}, got row {}{}", pair.row, pair.position,
+                           pair.request.empty() ? " (earlier request)" : "");
+    }
+    return std::nullopt;
 }
 
 PairOutcome compare_pair(const HeldStep& control, const HeldStep& treated, const PairOptions& options,

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "capture/capture.h"
 #include "compare/comparison.h"
@@ -46,6 +48,10 @@ Weight count_flip(std::optional<double> margin, double NearTie::*threshold, cons
 
 // Whether an error cut any count of the step, so that nothing is known about what would have followed.
 bool has_error(const StepRecord& step);
+
+// What the step says of a context row that was made from another target row than its own; nothing where `control`'s
+// step is paired alike.
+std::optional<std::string> wrong_pairing(const StepRecord& step, const StepRecord* control = nullptr);
 
 // Adds to drift and flips, offers differences to `findings`, and returns what this pair showed.
 PairOutcome compare_pair(const HeldStep& control, const HeldStep& treated, const PairOptions& options,

@@ -430,6 +430,7 @@ std::string form_needs(const Fault& fault, const FaultRun& run) {
     }
     const bool checkpoint = fault.kind == FaultKind::mislabelled_checkpoint ||
                             fault.kind == FaultKind::alias_snapshot ||
+                            (fault.kind == FaultKind::unsaved_component && !of_restored_context(fault)) ||
                             (fault.kind == FaultKind::checkpoint_inside_step && fault.number > 1);
     if (checkpoint && run.draft == DraftRestore::recompute) {
         return fmt::format(
