@@ -135,9 +135,8 @@ constexpr Option kOptions[] = {
          "i8dot "
          "changes only products with quantised weights. schedule-sensitive, for probe and capture alone, is f32 with "
          "recurrent layers computed in chunks, as common engines do: its results move a little with the schedule, so "
-         "DRIFT can be studied, and controls record what counts as a near-tie: to measure that, up to 32 rotations of "
-         "a "
-         "greedy prompt are prefilled and decoded twice each before the arms run.",
+         "DRIFT can be studied, and controls record what counts as a near-tie. Measuring that takes at least 8 and at "
+         "most 32 other prompts of the same length, prefilled and decoded twice each: many times the probe itself.",
      .commands = kEngines},
     {.name = "budget",
      .kind = OptionKind::text,
@@ -287,8 +286,9 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::list,
      .value = "repeat,natural,uninterrupted",
      .brief = "further controls to run and to judge against the fresh arm",
-     .details = "Each costs an arm, and must be SAME. When one is not, nothing can be attributed to the restore, and "
-                "the probe ends as NOT_COMPARABLE.",
+     .details =
+         "Each must be SAME. When one is not, nothing can be attributed to the restore, and the probe ends as "
+         "NOT_COMPARABLE. In the numerics class schedule-sensitive a control with another schedule may be DRIFT.",
      .commands = kProbe},
     {.name = "inject",
      .kind = OptionKind::text,

@@ -42,10 +42,21 @@ Status use_plan(const fs::path& file, ReportSources& sources) {
                                quoted_excerpt(representative)));
 }
 
+// A class that depends on the schedule, and a control that has another one: such a control cannot be SAME.
+bool drifts_as_expected(Verdict control, const Comparison& comparison) {
+    return control == Verdict::drift && comparison.control_capture.numerics == "schedule-sensitive";
+}
+
+std::string why_of_control(const Comparison& control) {
+    if (!drifts_as_expected(control.verdict, control)) return control.why;
+    return fmt::format("DRIFT, as expected in the numerics class {}: {}", control.control_capture.numerics,
+                       control.why);
+}
+
 void let_controls_judge(Comparison& comparison) {
     if (comparison.verdict == Verdict::corrupt) return;
     for (const ControlVerdict& control : comparison.controls) {
-        if (control.verdict == Verdict::same) continue;
+        if (control.verdict == Verdict::same || drifts_as_expected(control.verdict, comparison)) continue;
         comparison.why = fmt::format(
             "the control '{}' is {} against the fresh arm, so no difference can be attributed to the restore "
             "(fresh against restored alone: {}: {})",
@@ -64,8 +75,8 @@ Result<Comparison> compare_with_controls(const fs::path& directory, const Report
     for (const ControlCapture& control : sources.controls) {
         DP_ASSIGN_OR_RETURN(const Comparison judged, compare_captures(directory / sources.control,
                                                                       directory / control.capture, sources.options));
-        comparison.controls.push_back({control.arm, control.capture, judged.verdict, judged.why, judged.pairs.matched,
-                                       judged.treated_capture.digest});
+        comparison.controls.push_back({control.arm, control.capture, judged.verdict, why_of_control(judged),
+                                       judged.pairs.matched, judged.treated_capture.digest});
     }
     let_controls_judge(comparison);
     return comparison;

@@ -27,7 +27,8 @@ struct ReportSources {
 
 // Compares control and treated, judges every further control against the control, and lets them judge the result: a
 // control that is not SAME without any restore takes the ground from under every attribution, and the verdict becomes
-// NOT_COMPARABLE. Errors: those of compare_captures.
+// NOT_COMPARABLE. A control that is DRIFT in the numerics class schedule-sensitive is what that class promises. Errors:
+// those of compare_captures.
 Result<Comparison> compare_with_controls(const std::filesystem::path& directory, const ReportSources& sources);
 
 // What `report.json` (and `plan.json`, where the report is that of a plan) in `directory` says it rests on. Errors:

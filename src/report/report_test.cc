@@ -280,6 +280,32 @@ TEST_F(RecomputeTest, AReportWithFurtherControlsIsMadeAgainByteForByte) {
     EXPECT_EQ(report_json(*recomputed), report);
 }
 
+// Another schedule moves that class: its natural control drifts and takes nothing from the verdict.
+TEST_F(RecomputeTest, ADriftingControlOfTheScheduleSensitiveClassIsExpected) {
+    const auto sensitive = [](fixture::ArmData arm) {
+        for (Setting& setting : arm.header.settings) {
+            if (setting.field == "numerics") setting.value = "schedule-sensitive";
+        }
+        for (ForwardCall& call : arm.header.schedule) call.numerics_class = "schedule-sensitive";
+        return arm;
+    };
+    write("control", sensitive(fixture::make_arm(Arm::fresh)));
+    write("treated", sensitive(fixture::make_arm(Arm::restored)));
+    fixture::ArmData natural = sensitive(fixture::make_arm(Arm::natural));
+    natural.steps[0].q[0] += 0.125f;
+    natural.header.schedule.back().rows -= 1;
+    natural.header.schedule.push_back(natural.header.schedule.back());
+    natural.header.schedule.back().start += natural.header.schedule.back().rows;
+    natural.header.schedule.back().rows = 1;
+    write("natural", natural);
+    ReportSources sources;
+    sources.controls = {{"natural", "natural"}};
+    const Comparison made = *compare_with_controls(directory_.path(), sources);
+    ASSERT_EQ(made.controls[0].verdict, Verdict::drift) << made.controls[0].why;
+    EXPECT_THAT(made.controls[0].why, HasSubstr("as expected in the numerics class schedule-sensitive"));
+    EXPECT_EQ(made.verdict, Verdict::same) << made.why;
+}
+
 TEST_F(RecomputeTest, APlanSaysWhichRunItsReportIsOf) {
     std::filesystem::create_directories(directory_ / "controls");
     std::filesystem::create_directories(directory_ / "runs");

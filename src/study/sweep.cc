@@ -105,11 +105,15 @@ Result<Case> case_at(const probe::Assembly& assembly, const Case& item, SweepVar
             const auto window = static_cast<Position>(assembly.models.draft->window());
             const Position most = window == 0 ? length : std::min(length, window - 1);
             if (value <= kPageTokens || value > most) {
+                const std::string seen =
+                    window == 0 ? ""
+                                : fmt::format(
+                                      "the draft's window of {} less one, beyond which the draft does not see "
+                                      "all of the restore, and ",
+                                      window);
                 return outside(variable, value,
-                               fmt::format("{} to {}: more than a page, and at most the draft's window of {} less one, "
-                                           "beyond which the draft does not see all of the restore, and the prompt's "
-                                           "{} tokens",
-                                           kPageTokens + 1, most, window, length));
+                               fmt::format("{} to {}: more than a page, and at most {}the prompt's {} tokens",
+                                           kPageTokens + 1, most, seen, length));
             }
             prompt.erase(prompt.begin(), prompt.end() - value);
             varied.request.boundary = (value - 1) / kPageTokens * kPageTokens;
