@@ -135,7 +135,8 @@ constexpr Option kOptions[] = {
          "i8dot "
          "changes only products with quantised weights. schedule-sensitive, for probe and capture alone, is f32 with "
          "recurrent layers computed in chunks, as common engines do: its results move a little with the schedule, so "
-         "DRIFT can be studied, and controls record what counts as a near-tie.",
+         "DRIFT can be studied, and controls record what counts as a near-tie. Measuring that takes at least 8 and at "
+         "most 32 other prompts of the same length, prefilled and decoded twice each: many times the probe itself.",
      .commands = kEngines},
     {.name = "budget",
      .kind = OptionKind::text,
@@ -281,8 +282,9 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::list,
      .value = "repeat,natural,uninterrupted",
      .brief = "further controls to run and to judge against the fresh arm",
-     .details = "Each must be SAME. When one is not, nothing can be attributed to the restore, and the probe ends as "
-                "NOT_COMPARABLE.",
+     .details =
+         "Each must be SAME. When one is not, nothing can be attributed to the restore, and the probe ends as "
+         "NOT_COMPARABLE. In the numerics class schedule-sensitive a control with another schedule may be DRIFT.",
      .commands = kProbe},
     {.name = "inject",
      .kind = OptionKind::text,
@@ -342,7 +344,7 @@ constexpr Option kOptions[] = {
      .min = 0,
      .max = 1'000'000,
      .fallback = "0",
-     .brief = "digest the whole state every K commits; 0: at ledger events only",
+     .brief = "digest the whole state every K commits; 0: at ledger events, and recurrent state at telling commits",
      .commands = kArms},
     {.name = "tokens",
      .kind = OptionKind::number,

@@ -46,6 +46,17 @@ Status run_one(ArmPlan& plan, Arm arm, const fs::path& path, Console& console) {
     return probe::run_arm(plan.assembly, plan.request, settings, arm, path, false).status();
 }
 
+// A class that depends on the schedule, and a control that has another one: such a control cannot be SAME.
+bool drifts_as_expected(const Comparison& control) {
+    return control.verdict == Verdict::drift && control.control_capture.numerics == "schedule-sensitive";
+}
+
+std::string why_of_control(const Comparison& control) {
+    if (!drifts_as_expected(control)) return control.why;
+    return fmt::format("DRIFT, as expected in the numerics class {}: {}", control.control_capture.numerics,
+                       control.why);
+}
+
 Result<Outcome> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, bool lockstep,
                          const AtomicDirectory& directory, Console& console) {
     DP_RETURN_IF_ERROR(run_one(plan, Arm::fresh, directory.file("control"), console));
@@ -60,7 +71,7 @@ Result<Outcome> run_arms(ArmPlan& plan, const std::vector<Arm>& controls, bool l
         DP_ASSIGN_OR_RETURN(control.comparison,
                             compare_captures(directory.file("control"), directory.file(arm_name(arm)), {}));
         outcome.comparison.controls.push_back({std::string(arm_name(arm)), control.comparison.verdict,
-                                               control.comparison.why, control.comparison.pairs.matched,
+                                               why_of_control(control.comparison), control.comparison.pairs.matched,
                                                control.comparison.treated_capture.digest});
         outcome.controls.push_back(std::move(control));
     }
@@ -72,7 +83,7 @@ Comparison judged(const Outcome& outcome) {
     Comparison comparison = outcome.comparison;
     if (comparison.verdict == Verdict::corrupt) return comparison;
     for (const JudgedControl& control : outcome.controls) {
-        if (control.comparison.verdict == Verdict::same) continue;
+        if (control.comparison.verdict == Verdict::same || drifts_as_expected(control.comparison)) continue;
         comparison.why = fmt::format(
             "the control '{}' is {} against the fresh arm, so no difference can be attributed to the restore "
             "(fresh against restored alone: {}: {})",
