@@ -12,8 +12,10 @@ namespace {
 
 struct Cycle {
     std::vector<TokenId> proposals;
-    std::vector<Decision> selector;  // per position; empty without a selector
-    std::vector<Decision> target;    // per verified row
+    std::vector<Decision> selector;                // per position; empty without a selector
+    std::vector<std::vector<TokenId>> candidates;  // per position, ascending
+    std::vector<float> candidate_margins;          // per position, the last one's over the next
+    std::vector<Decision> target;                  // per verified row
     ControlCycle committed;
 };
 
@@ -38,6 +40,11 @@ public:
         for (std::size_t t = 0; t < choice.proposals.size() && !choice.scores.empty(); ++t) {
             const std::span<const float> scores(choice.scores.data() + t * choice.top_k, choice.top_k);
             cycle.selector.push_back({choice.proposals[t], decision(scores).margin});
+            const auto first = choice.candidates.begin() + static_cast<std::ptrdiff_t>(t * choice.top_k);
+            std::vector<TokenId>& set =
+                cycle.candidates.emplace_back(first, first + static_cast<std::ptrdiff_t>(choice.top_k));
+            std::sort(set.begin(), set.end());
+            cycle.candidate_margins.push_back(choice.unary[(t + 1) * choice.top_k - 1] - choice.next_unary[t]);
         }
     }
     void on_verify(const decode::VerifyView& view) override {
@@ -78,18 +85,34 @@ Result<Decisions> decode_with_cut(instrument::ObservedEngine& engine, const Prob
     return std::move(sink.seen);
 }
 
-void add_shifts(const Decisions& a, const Decisions& b, std::vector<double>& target, std::vector<double>& selector) {
-    target.push_back(margin_shift(a.first_token, b.first_token));
+struct Shifts {
+    std::vector<double> target;
+    std::vector<double> selector;
+    std::vector<double> candidate;
+};
+
+void add_draft_shifts(const Cycle& a, const Cycle& b, std::size_t comparable, Shifts& shifts) {
+    for (std::size_t t = 0; t < std::min(a.selector.size(), b.selector.size()); ++t) {
+        const bool same = a.candidates[t] == b.candidates[t];
+        // Ties of the last place are a decision of their own: which candidate stands there is its winner.
+        shifts.candidate.push_back(
+            margin_shift({0, a.candidate_margins[t]}, {same ? TokenId{0} : TokenId{1}, b.candidate_margins[t]}));
+        // Among other candidates another margin is another one, not a shift.
+        if (t < comparable && same) shifts.selector.push_back(margin_shift(a.selector[t], b.selector[t]));
+    }
+}
+
+void add_shifts(const Decisions& a, const Decisions& b, Shifts& shifts) {
+    shifts.target.push_back(margin_shift(a.first_token, b.first_token));
     for (std::size_t cycle = 0; cycle < a.cycles.size(); ++cycle) {
         const Cycle& x = a.cycles[cycle];
         const Cycle& y = b.cycles[cycle];
         const auto ends = std::mismatch(x.proposals.begin(), x.proposals.end(), y.proposals.begin(), y.proposals.end());
         // The selector's score at a position reads the proposals before it; a target row too.
         const auto comparable = static_cast<std::size_t>(ends.first - x.proposals.begin()) + 1;
-        for (std::size_t t = 0; t < std::min({comparable, x.selector.size(), y.selector.size()}); ++t)
-            selector.push_back(margin_shift(x.selector[t], y.selector[t]));
+        add_draft_shifts(x, y, comparable, shifts);
         for (std::size_t r = 0; r < std::min({comparable, x.target.size(), y.target.size()}); ++r)
-            target.push_back(margin_shift(x.target[r], y.target[r]));
+            shifts.target.push_back(margin_shift(x.target[r], y.target[r]));
     }
 }
 
@@ -120,13 +143,12 @@ Result<NearTie> measure_near_tie(const Assembly& assembly, const ProbeRequest& r
     DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, engine_settings));
     instrument::ObservedEngine engine(std::move(core));
 
-    std::vector<double> target;
-    std::vector<double> selector;
+    Shifts shifts;
     const std::size_t length = request.prompt.size();
     const std::size_t prompts = std::min(kNearTiePrompts, length - 1);
     const bool selects = engine.core().draft_forward()->has_selector();
     const auto enough = [&] {
-        return target.size() >= kNearTieSamples && (!selects || selector.size() >= kNearTieSamples);
+        return shifts.target.size() >= kNearTieSamples && (!selects || shifts.selector.size() >= kNearTieSamples);
     };
     for (std::size_t i = 1; i <= prompts && (i <= kNearTieLeastPrompts || !enough()); ++i) {
         std::vector<TokenId> prompt = request.prompt;
@@ -135,13 +157,14 @@ Result<NearTie> measure_near_tie(const Assembly& assembly, const ProbeRequest& r
         if (prompt == request.prompt) continue;
         DP_ASSIGN_OR_RETURN(const Decisions cut, decode_with_cut(engine, request, prompt, request.boundary, nullptr));
         DP_ASSIGN_OR_RETURN(const Decisions whole, decode_with_cut(engine, request, prompt, 0, &cut));
-        add_shifts(cut, whole, target, selector);
+        add_shifts(cut, whole, shifts);
         if (settings.progress) settings.progress("measure near-ties", i, prompts);
     }
     NearTie result;
-    result.samples = static_cast<std::int64_t>(target.size());
-    result.target = high_percentile(std::move(target));
-    result.selector = high_percentile(std::move(selector));
+    result.samples = static_cast<std::int64_t>(shifts.target.size());
+    result.target = high_percentile(std::move(shifts.target));
+    result.selector = high_percentile(std::move(shifts.selector));
+    result.candidate = high_percentile(std::move(shifts.candidate));
     return result;
 }
 

@@ -3,7 +3,8 @@
 // Measured on other prompts than the one that is judged: rotations of it, each prefilled with the cut at the boundary
 // and without it, and decoded; the second in lockstep with the first, so that no flip ends the measuring before shifts
 // have grown as large as they get. Rows are paired as a comparison pairs them (equal context, equal proposals before
-// the row); where the winner changed, the shift is the sum of both margins. Thresholds are the 99.9th percentiles,
+// the row); selector margins only where both chose among the same candidates, since what is a candidate is a decision
+// of its own. Where the winner changed, the shift is the sum of both margins. Thresholds are the 99.9th percentiles,
 // nearest rank: 1000 samples are the fewest that have one, and below that it is the largest shift. `samples` counts
 // target rows; the width threshold is 0, since a full budget has no width to choose.
 #pragma once

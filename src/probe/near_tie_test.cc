@@ -44,6 +44,7 @@ TEST(MeasureNearTie, SamplesEveryCycle) {
     EXPECT_LT(prompts, kNearTiePrompts / 2);
     EXPECT_GT(measured->target, 0);
     EXPECT_GT(measured->selector, 0);
+    EXPECT_GT(measured->candidate, 0);
     EXPECT_EQ(measured->width, 0);
 
     // Classes whose bits do not depend on the schedule have nothing to shift.
@@ -53,6 +54,7 @@ TEST(MeasureNearTie, SamplesEveryCycle) {
     ASSERT_TRUE(canonical.ok()) << canonical.status().message();
     EXPECT_EQ(canonical->target, 0);
     EXPECT_EQ(canonical->selector, 0);
+    EXPECT_EQ(canonical->candidate, 0);
 }
 
 }  // namespace
