@@ -227,6 +227,8 @@ struct NearTie {
     double selector = 0;  // selector top-2, scores
     double width = 0;     // best against second-best width, tokens per unit of cost
     std::int64_t samples = 0;
+    // Last candidate against the next, logits: which candidates a selector chooses among.
+    double candidate = 0;
 };
 
 struct CaptureHeader {

@@ -108,20 +108,26 @@ TEST_F(CaptureFiles, HeaderFormatsToTheBytesItWasParsedFrom) {
 }
 
 TEST_F(CaptureFiles, WhatIsExpectedSurvives) {
-    CaptureHeader header = fixture::make_arm(Arm::restored).header;
-    header.ledger[1].components[1].expected = fixture::digest_of("due");
-    header.ledger[1].expected_row_first = 65;
-    header.ledger[1].expected_row_digests = {0, 7};
-    header.ledger[3].anchor_margin = 0.1f;
-    const std::string text = format_capture_header(header);
-    const Result<CaptureHeader> read = parse_capture_header(text, "capture.json");
+    fixture::ArmData arm = fixture::make_arm(Arm::restored);
+    arm.header.level = 2;
+    LedgerEvent& snapshot = *fixture::find_event(arm, "snapshot");
+    fixture::find_part(arm, "snapshot", kRecurrent)->expected = fixture::digest_of("due");
+    snapshot.expected_row_first = 65;
+    snapshot.expected_row_digests = {0, 7};
+    fixture::find_event(arm, "prefill")->anchor_margin = 0.1f;
+    arm.header.near_tie = NearTie{0.1, 0.2, 0, 1000, 0.3};
+    const std::string text = format_capture_header(arm.header);
+    Result<CaptureHeader> read = parse_capture_header(text, "capture.json");
     ASSERT_TRUE(read.ok()) << read.status().message();
-    EXPECT_EQ(format_capture_header(*read), text);
-    EXPECT_EQ(read->ledger[1].components[1].expected, fixture::digest_of("due"));
-    EXPECT_EQ(read->ledger[1].expected_row_first, 65);
-    EXPECT_EQ(read->ledger[1].expected_row_digests, header.ledger[1].expected_row_digests);
-    EXPECT_EQ(read->ledger[3].anchor_margin, 0.1f);
-    EXPECT_FALSE(read->ledger[2].anchor_margin.has_value());
+    ASSERT_EQ(format_capture_header(*read), text);
+    fixture::ArmData again;
+    again.header = std::move(read).value();
+    EXPECT_EQ(fixture::find_part(again, "snapshot", kRecurrent)->expected, fixture::digest_of("due"));
+    EXPECT_EQ(fixture::find_event(again, "snapshot")->expected_row_first, 65);
+    EXPECT_EQ(fixture::find_event(again, "snapshot")->expected_row_digests, snapshot.expected_row_digests);
+    EXPECT_EQ(fixture::find_event(again, "prefill")->anchor_margin, 0.1f);
+    EXPECT_FALSE(fixture::find_event(again, "restore")->anchor_margin.has_value());
+    EXPECT_EQ(again.header.near_tie->candidate, 0.3);
 }
 
 TEST_F(CaptureFiles, ReadAndWrittenStepsOfARestoreSurvive) {

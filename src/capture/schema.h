@@ -352,6 +352,7 @@ void header(V& v, Header& h) {
             v.number("target", h.near_tie->target);
             v.number("selector", h.near_tie->selector);
             v.number("width", h.near_tie->width);
+            if (v.maybe(h.near_tie->candidate != 0, "candidate")) v.number("candidate", h.near_tie->candidate);
             v.integer("samples", h.near_tie->samples, 0, kMaxCount);
         });
     }

@@ -326,7 +326,7 @@ Status validate_header(const CaptureHeader& h) {
         }
     }
     if (h.near_tie) {
-        for (double value : {h.near_tie->target, h.near_tie->selector, h.near_tie->width}) {
+        for (double value : {h.near_tie->target, h.near_tie->selector, h.near_tie->width, h.near_tie->candidate}) {
             if (!std::isfinite(value) || value < 0) return broken("near_tie", value, "a finite number, 0 or more");
         }
     }

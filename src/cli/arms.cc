@@ -123,9 +123,10 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
     }
     if (plan.settings.engine.numerics == numerics::NumericsClass::schedule_sensitive &&
         plan.settings.sampling.greedy()) {
-        console.note(
-            fmt::format("{}: measuring near-tie thresholds: up to {} rotations of the prompt, decoded twice each",
-                        arguments.command().name, probe::kNearTiePrompts));
+        console.note(fmt::format(
+            "{}: measuring near-tie thresholds: {} to {} rotations of the prompt, each prefilled and decoded "
+            "twice, until there are {} margins; a shorter prompt costs less",
+            arguments.command().name, probe::kNearTieLeastPrompts, probe::kNearTiePrompts, probe::kNearTieSamples));
         DP_ASSIGN_OR_RETURN(plan.settings.near_tie,
                             probe::measure_near_tie(plan.assembly, plan.request, plan.settings));
     }

@@ -215,6 +215,30 @@ TEST_F(FirstToken, ANearTieIsDriftAndALargeMarginIsNot) {
     EXPECT_THAT(c.first->detail, HasSubstr("the control's margin 0.5"));
 }
 
+// The control's winner fell out of the treated arm's candidates: the last candidate's margin decided, not the
+// selector's.
+TEST_F(Expected, AProposalLostAtTheLastCandidatesPlaceIsJudgedByThatMargin) {
+    round_target();
+    control_.header.near_tie = NearTie{0.01, 0.01, 0, 1000, 0.3};
+    fixture::keep_steps(control_, 1);
+    fixture::keep_steps(treated_, 1);
+    fixture::set_matches(control_.steps[0], 2);
+    fixture::set_matches(treated_.steps[0], 2);
+    StepRecord& step = treated_.steps[0];
+    const std::size_t at = 5;
+    step.candidate_ids[at * static_cast<std::size_t>(fixture::kCandidates)] = step.proposals[at] = 9999;
+    Comparison c = judge();
+    EXPECT_EQ(c.verdict, Verdict::drift) << c.why;  // 0.25
+    EXPECT_EQ(c.flips.near_ties, 1);
+    control_.steps[0].candidate_margins[at] = 0.5f;
+    EXPECT_EQ(judge().verdict, Verdict::changed);
+    // A choice that both arms had turned on the selector's margin.
+    control_.steps[0].candidate_margins[at] = 0.25f;
+    control_.steps[0].candidate_ids[at * static_cast<std::size_t>(fixture::kCandidates) + 1] = 9999;
+    step.candidate_ids[at * static_cast<std::size_t>(fixture::kCandidates) + 1] = control_.steps[0].proposals[at];
+    EXPECT_EQ(judge().verdict, Verdict::changed);
+}
+
 TEST_F(Expected, ADifferingTargetRowSaysWhichOptionNarrowsIt) {
     treated_ = fixture::make_arm(Arm::restored);
     for (auto* arm : {&control_, &treated_}) {

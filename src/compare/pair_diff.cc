@@ -213,7 +213,9 @@ private:
         if (agreed_ < drafted_) {
             outcome_.proposals = true;
             outcome_.first_proposal_difference = agreed_;
-            const Weight weight = flip(c_.selector_margins, agreed_, &NearTie::selector);
+            // A winner that the other arm had no choice of was lost or won at the last candidate's place.
+            const Weight weight = chose_among_others() ? flip(c_.candidate_margins, agreed_, &NearTie::candidate)
+                                                       : flip(c_.selector_margins, agreed_, &NearTie::selector);
             report(Stage::select, kProposalRank, "proposals", weight,
                    [&] { return fmt::format("first at position {} of {}", agreed_ + 1, drafted_); });
         }
@@ -222,6 +224,19 @@ private:
                 return fmt::format("made by '{}', the control's by '{}'", t_.proposal_source, c_.proposal_source);
             });
         }
+    }
+
+    // Whether either arm's first flipped proposal is none of the other arm's candidates there.
+    bool chose_among_others() const {
+        const auto at = static_cast<std::size_t>(agreed_);
+        const auto misses = [&](const StepRecord& arm, CapturedId token) {
+            const auto count = static_cast<std::size_t>(options_.candidates);
+            if (arm.candidate_ids.size() < (at + 1) * count) return false;
+            const auto first = arm.candidate_ids.begin() + static_cast<std::ptrdiff_t>(at * count);
+            const auto last = first + static_cast<std::ptrdiff_t>(count);
+            return std::find(first, last, token) == last;
+        };
+        return misses(t_, c_.proposals[at]) || misses(c_, t_.proposals[at]);
     }
 
     void confidence() {

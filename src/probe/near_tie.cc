@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "decode/ranking.h"
 #include "instrument/observer.h"
@@ -11,70 +10,110 @@ namespace draftprobe::probe {
 
 namespace {
 
-struct Margins {
-    std::vector<TokenId> tokens;  // committed, then the anchor
+struct Cycle {
     std::vector<TokenId> proposals;
-    std::vector<float> selector;  // per position
-    std::vector<float> target;    // per verified row
+    std::vector<Decision> selector;                // per position; empty without a selector
+    std::vector<std::vector<TokenId>> candidates;  // per position, ascending
+    std::vector<float> candidate_margins;          // per position, the last one's over the next
+    std::vector<Decision> target;                  // per verified row
+    ControlCycle committed;
 };
 
-float top_margin(std::span<const float> values) {
-    const auto best = decode::top_logits(values, 2);
-    return best[0].logit - best[1].logit;
+// The decisions of one decoded prompt. The first token's stands before the cycles.
+struct Decisions {
+    Decision first_token;
+    std::vector<Cycle> cycles;
+};
+
+Decision decision(std::span<const float> logits) {
+    const auto best = decode::top_logits(logits, 2);
+    return {best[0].token, best[0].logit - best[1].logit};
 }
 
-// Margins of every cycle, by committed length.
-class MarginSink final : public instrument::CycleSink {
+class DecisionSink final : public instrument::CycleSink {
 public:
     void on_forward(decode::ForwardKind, const state::Lane&, Position, std::size_t) override {}
-    void on_propose(const state::Lane& lane, const decode::DraftChoice& choice, numerics::ConstRows) override {
-        Margins& cycle = cycles[lane.length];
-        cycle.tokens = lane.tokens;
-        cycle.tokens.push_back(lane.anchor);
+    void on_anchor(const state::Lane&, std::span<const float> logits) override { seen.first_token = decision(logits); }
+    void on_propose(const state::Lane&, const decode::DraftChoice& choice, numerics::ConstRows) override {
+        Cycle& cycle = seen.cycles.emplace_back();
         cycle.proposals = choice.proposals;
-        for (std::size_t t = 0; t < choice.proposals.size() && !choice.scores.empty(); ++t)
-            cycle.selector.push_back(top_margin({choice.scores.data() + t * choice.top_k, choice.top_k}));
+        for (std::size_t t = 0; t < choice.proposals.size() && !choice.scores.empty(); ++t) {
+            const std::span<const float> scores(choice.scores.data() + t * choice.top_k, choice.top_k);
+            cycle.selector.push_back({choice.proposals[t], decision(scores).margin});
+            const auto first = choice.candidates.begin() + static_cast<std::ptrdiff_t>(t * choice.top_k);
+            std::vector<TokenId>& set =
+                cycle.candidates.emplace_back(first, first + static_cast<std::ptrdiff_t>(choice.top_k));
+            std::sort(set.begin(), set.end());
+            cycle.candidate_margins.push_back(choice.unary[(t + 1) * choice.top_k - 1] - choice.next_unary[t]);
+        }
     }
     void on_verify(const decode::VerifyView& view) override {
-        Margins& cycle = cycles[view.lane.length];
+        Cycle& cycle = seen.cycles.back();
         for (std::size_t r = 0; r < view.logits.rows; ++r)
-            cycle.target.push_back(top_margin({view.logits.row(r), view.logits.cols}));
+            cycle.target.push_back(decision({view.logits.row(r), view.logits.cols}));
+        cycle.committed = {{view.committed.begin(), view.committed.end()}, view.next_anchor};
     }
     void on_commit(const state::Lane&, const decode::CycleResult&, const budget::Controller*) override {}
 
-    std::map<Position, Margins> cycles;
+    Decisions seen;
 };
 
-Result<std::map<Position, Margins>> decode_with_cut(instrument::ObservedEngine& engine, const ProbeRequest& request,
-                                                    const std::vector<TokenId>& prompt, Position cut) {
-    MarginSink sink;
+// Decodes the prompt, prefilled with a cut at `cut` (0: none). `follow`: another schedule's decisions, whose tokens are
+// committed in place of its own, so that every cycle has the other's context; null: its own.
+Result<Decisions> decode_with_cut(instrument::ObservedEngine& engine, const ProbeRequest& request,
+                                  const std::vector<TokenId>& prompt, Position cut, const Decisions* follow) {
+    DecisionSink sink;
     const std::size_t block = engine.core().settings().block;
-    engine.observer().set_sink(nullptr);
+    engine.observer().set_sink(&sink);
     engine.begin_request(0, {{request.cycles * block + 2, {}}});
     if (cut > 0)
         DP_RETURN_IF_ERROR(engine.prefill(0, std::span(prompt).first(static_cast<std::size_t>(cut)), cut, false));
     DP_RETURN_IF_ERROR(engine.prefill(0, std::span(prompt).subspan(static_cast<std::size_t>(cut)), 0, true));
-    engine.observer().set_sink(&sink);
+    if (follow != nullptr) engine.lane(0).anchor = follow->first_token.winner;
     decode::ModelDrafter drafter(*engine.core().draft_forward());
     const int lane = 0;
     for (std::size_t cycle = 0; cycle < request.cycles; ++cycle) {
-        auto result = engine.cycle({&lane, 1}, drafter, block);
+        decode::ForcedCommit force;
+        if (follow != nullptr) {
+            const ControlCycle& tokens = follow->cycles[cycle].committed;
+            force = {tokens.committed, tokens.next_anchor};
+        }
+        auto result = engine.step({}, {&lane, 1}, &drafter, block, {&force, 1});
         if (!result.ok()) return result.status();
     }
     engine.observer().set_sink(nullptr);
-    return std::move(sink.cycles);
+    return std::move(sink.seen);
 }
 
-void add_shifts(const Margins& a, const Margins& b, std::vector<double>& target, std::vector<double>& selector) {
-    if (a.tokens != b.tokens) return;
-    std::size_t agreed = 0;
-    while (agreed < a.proposals.size() && a.proposals[agreed] == b.proposals[agreed]) ++agreed;
-    const auto shift = [](float x, float y) { return std::fabs(static_cast<double>(x) - y); };
-    // The selector's score at a position reads the proposals before it; a target row too.
-    for (std::size_t t = 0; t < std::min({agreed + 1, a.selector.size(), b.selector.size()}); ++t)
-        selector.push_back(shift(a.selector[t], b.selector[t]));
-    for (std::size_t r = 0; r < std::min({agreed + 1, a.target.size(), b.target.size()}); ++r)
-        target.push_back(shift(a.target[r], b.target[r]));
+struct Shifts {
+    std::vector<double> target;
+    std::vector<double> selector;
+    std::vector<double> candidate;
+};
+
+void add_draft_shifts(const Cycle& a, const Cycle& b, std::size_t comparable, Shifts& shifts) {
+    for (std::size_t t = 0; t < std::min(a.selector.size(), b.selector.size()); ++t) {
+        const bool same = a.candidates[t] == b.candidates[t];
+        // Ties of the last place are a decision of their own: which candidate stands there is its winner.
+        shifts.candidate.push_back(
+            margin_shift({0, a.candidate_margins[t]}, {same ? TokenId{0} : TokenId{1}, b.candidate_margins[t]}));
+        // Among other candidates another margin is another one, not a shift.
+        if (t < comparable && same) shifts.selector.push_back(margin_shift(a.selector[t], b.selector[t]));
+    }
+}
+
+void add_shifts(const Decisions& a, const Decisions& b, Shifts& shifts) {
+    shifts.target.push_back(margin_shift(a.first_token, b.first_token));
+    for (std::size_t cycle = 0; cycle < a.cycles.size(); ++cycle) {
+        const Cycle& x = a.cycles[cycle];
+        const Cycle& y = b.cycles[cycle];
+        const auto ends = std::mismatch(x.proposals.begin(), x.proposals.end(), y.proposals.begin(), y.proposals.end());
+        // The selector's score at a position reads the proposals before it; a target row too.
+        const auto comparable = static_cast<std::size_t>(ends.first - x.proposals.begin()) + 1;
+        add_draft_shifts(x, y, comparable, shifts);
+        for (std::size_t r = 0; r < std::min({comparable, x.target.size(), y.target.size()}); ++r)
+            shifts.target.push_back(margin_shift(x.target[r], y.target[r]));
+    }
 }
 
 double high_percentile(std::vector<double> shifts) {
@@ -87,6 +126,12 @@ double high_percentile(std::vector<double> shifts) {
 
 }  // namespace
 
+double margin_shift(const Decision& a, const Decision& b) {
+    const double x = a.margin;
+    const double y = b.margin;
+    return a.winner == b.winner ? std::fabs(x - y) : x + y;
+}
+
 Result<NearTie> measure_near_tie(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings) {
     DP_RETURN_IF_ERROR(check_request(assembly, request));
     if (!settings.sampling.greedy())
@@ -98,26 +143,28 @@ Result<NearTie> measure_near_tie(const Assembly& assembly, const ProbeRequest& r
     DP_ASSIGN_OR_RETURN(auto core, decode::EngineCore::create(assembly.models, engine_settings));
     instrument::ObservedEngine engine(std::move(core));
 
-    std::vector<double> target;
-    std::vector<double> selector;
+    Shifts shifts;
     const std::size_t length = request.prompt.size();
     const std::size_t prompts = std::min(kNearTiePrompts, length - 1);
-    for (std::size_t i = 1; i <= prompts && target.size() < kNearTieSamples; ++i) {
+    const bool selects = engine.core().draft_forward()->has_selector();
+    const auto enough = [&] {
+        return shifts.target.size() >= kNearTieSamples && (!selects || shifts.selector.size() >= kNearTieSamples);
+    };
+    for (std::size_t i = 1; i <= prompts && (i <= kNearTieLeastPrompts || !enough()); ++i) {
         std::vector<TokenId> prompt = request.prompt;
         std::rotate(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(i * length / (prompts + 1)),
                     prompt.end());
         if (prompt == request.prompt) continue;
-        DP_ASSIGN_OR_RETURN(const auto cut, decode_with_cut(engine, request, prompt, request.boundary));
-        DP_ASSIGN_OR_RETURN(const auto whole, decode_with_cut(engine, request, prompt, 0));
-        for (const auto& [position, margins] : cut) {
-            const auto other = whole.find(position);
-            if (other != whole.end()) add_shifts(margins, other->second, target, selector);
-        }
+        DP_ASSIGN_OR_RETURN(const Decisions cut, decode_with_cut(engine, request, prompt, request.boundary, nullptr));
+        DP_ASSIGN_OR_RETURN(const Decisions whole, decode_with_cut(engine, request, prompt, 0, &cut));
+        add_shifts(cut, whole, shifts);
+        if (settings.progress) settings.progress("measure near-ties", i, prompts);
     }
     NearTie result;
-    result.samples = static_cast<std::int64_t>(target.size());
-    result.target = high_percentile(std::move(target));
-    result.selector = high_percentile(std::move(selector));
+    result.samples = static_cast<std::int64_t>(shifts.target.size());
+    result.target = high_percentile(std::move(shifts.target));
+    result.selector = high_percentile(std::move(shifts.selector));
+    result.candidate = high_percentile(std::move(shifts.candidate));
     return result;
 }
 
