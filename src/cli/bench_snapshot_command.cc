@@ -28,8 +28,11 @@ void write_operation(JsonWriter& json, const BoundedTimes& times) {
     json.begin_object().member("name", times.name).member("bound", times.bound_name);
     write_times(json, "seconds", times.seconds);
     write_times(json, "bound_seconds", times.bound);
+    const auto [low, high] = times.middle_half();
     json.key("bound_over_time").value_rounded(times.ratio());
-    json.end_object();
+    json.key("middle_half").begin_array().value_rounded(low);
+    json.value_rounded(high).end_array();
+    json.member("inconclusive", times.inconclusive()).end_object();
 }
 
 std::string spread_text(const std::vector<double>& seconds) {
@@ -39,15 +42,18 @@ std::string spread_text(const std::vector<double>& seconds) {
 
 std::string operation_line(const BoundedTimes& times, std::size_t bytes) {
     const double rate = static_cast<double>(bytes) / bench::summarise(times.seconds).median / 1e9;
-    return fmt::format("  {:<25}{}, {:.2f} GB/s; {} {}: ratio {:.2f}\n", times.name, spread_text(times.seconds), rate,
-                       times.bound_name, spread_text(times.bound), times.ratio());
+    const auto [low, high] = times.middle_half();
+    return fmt::format("  {:<25}{}, {:.2f} GB/s; {} {}: ratio {:.2f}, half of them {:.2f}..{:.2f}{}\n", times.name,
+                       spread_text(times.seconds), rate, times.bound_name, spread_text(times.bound), times.ratio(), low,
+                       high, times.inconclusive() ? ", inconclusive" : "");
 }
 
 std::string times_text(const bench::SnapshotTimes& times, const std::optional<bench::PrefixTimes>& prefix,
                        std::size_t repeats) {
     std::string out =
-        fmt::format("bench snapshot: {:.1f} MiB of state over {} positions, {} repeats; every byte came back\n",
-                    static_cast<double>(times.bytes) / (1 << 20), times.positions, repeats);
+        fmt::format("bench snapshot: {:.1f} MiB of state over {} positions, {} repeats, {} of the operations in "
+                    "memory; every byte came back\n",
+                    static_cast<double>(times.bytes) / (1 << 20), times.positions, repeats, times.memory_repeats);
     for (const BoundedTimes& operation : times.operations) out += operation_line(operation, times.bytes);
     if (prefix) {
         out += fmt::format("prefix of {} tokens, {:.1f} MiB\n", prefix->tokens,
@@ -61,7 +67,7 @@ std::string times_json(const bench::SnapshotTimes& times, const std::optional<be
                        std::size_t repeats) {
     JsonWriter json;
     json.begin_object().member("bytes", times.bytes).member("positions", times.positions);
-    json.member("repeats", repeats);
+    json.member("repeats", repeats).member("memory_repeats", times.memory_repeats);
     json.key("operations").begin_array();
     for (const BoundedTimes& operation : times.operations) write_operation(json, operation);
     json.end_array().key("prefix");
@@ -116,9 +122,11 @@ const Command kBenchSnapshotCommand = {
     .description =
         "Takes and restores a synthetic state in memory and through a file, after checking that every byte comes back, "
         "beside what the machine can do with the same bytes: memcpy, SHA-256, and writing, reading and hashing a file. "
-        "A ratio is the bound's median time over the operation's: 1 is as fast as the bound. With --target (and "
-        "--draft) it also restores a prefix of --tokens tokens beside computing it. A spread, (max - min) / median, "
-        "above 20 % is inconclusive.",
+        "New memory is mapped for huge pages, and its first touch is part of the time on both sides; the bound is the "
+        "faster of two ways of touching it. Each operation runs beside its bound; a ratio is the median over the "
+        "repeats of the bound's time over the operation's: 1 is as fast as the bound. A middle half of the ratios wider "
+        "than 20 % is inconclusive, and so is a median whose spread, (max - min) / median, is above 20 %. With --target "
+        "(and --draft) it also restores a prefix of --tokens tokens beside computing it.",
     .exit_status = "0 measured\n2 usage error, or could not run",
     .examples =
         "draftprobe bench snapshot --size-mib 256\n"

@@ -19,7 +19,18 @@ std::vector<CanonicalPage> pages_of(const Snapshot& snapshot, const SnapshotComp
 }
 
 std::span<const std::byte> bytes_of(const SnapshotComponent& part, const CanonicalPage& page) {
-    return std::span<const std::byte>(part.bytes).subspan(page.offset, page.bytes);
+    return part.bytes.view(page.offset, page.bytes);
+}
+
+// Complete KV pages are what prefixes of one text have in common, so they are cut into blocks that may be shared one by
+// one: whole pages, at least this many bytes, that a block's own structures stay small beside it.
+constexpr std::size_t kLeastBlock = std::size_t{16} << 10;
+
+std::size_t block_bytes(const StateShape& shape, Component component, std::size_t bytes) {
+    if (component != Component::target_kv || shape.kv_page_bytes() == 0) return std::max<std::size_t>(bytes, 1);
+    std::size_t block = shape.kv_page_bytes();
+    while (block < kLeastBlock) block *= 2;
+    return block;
 }
 
 // Two lanes may differ in how much they can hold, not in what a row is.
@@ -200,15 +211,27 @@ Result<Snapshot> take_snapshot(const Lane& lane, StateIdentity identity, TakeOpt
         part.last = entry.last;
         part.base = entry.base;
         part.sources = entry.sources;
-        part.bytes.resize(entry.bytes);
+    }
+    make_room(snapshot);
+    for (SnapshotComponent& part : snapshot.components) {
         for (const CanonicalPage& page : pages_of(snapshot, part)) {
-            std::byte* target = part.bytes.data() + page.offset;
+            std::byte* target = part.bytes.fill(page.offset, page.bytes).data();
             read_canonical(lane, part.component, page, target);
             if (options.checksums)
                 part.checksums.push_back(xxh3_64(fresh_in_cache(lane, part.component, page, target)));
         }
     }
     return snapshot;
+}
+
+void make_room(Snapshot& snapshot) {
+    std::vector<Payload::Size> sizes;
+    for (const SnapshotComponent& part : snapshot.components) {
+        const std::size_t bytes = canonical_size(snapshot.shape, part.component, part.first, part.last);
+        sizes.push_back({bytes, block_bytes(snapshot.shape, part.component, bytes)});
+    }
+    std::vector<Payload> payloads = Payload::unwritten(sizes);
+    for (std::size_t i = 0; i < payloads.size(); ++i) snapshot.components[i].bytes = std::move(payloads[i]);
 }
 
 void reseal(Snapshot& snapshot) {

@@ -3,7 +3,8 @@
 // Prefix snapshots stand at a page-aligned boundary without an anchor. A snapshot of a request in progress (suspend)
 // may stand anywhere; it carries the pending anchor and the rest of the request (RequestRecord).
 //
-// A snapshot owns its bytes; restoring copies out of it, so a borrower can never write into it. Restore checks
+// Restoring copies out of a snapshot, so a borrower can never write into it; copies of a snapshot share its bytes until
+// one of them is changed. Restore checks
 // identity, shape, ranges, sizes and the checksum of every page *before* it touches the lane: a refused restore leaves
 // the lane bit-identical.
 #pragma once
@@ -15,7 +16,7 @@
 
 #include "state/identity.h"
 #include "state/ledger.h"
-#include "state/raw_bytes.h"
+#include "state/payload.h"
 #include "state/request_record.h"
 #include "state/restore_form.h"
 
@@ -28,7 +29,7 @@ struct SnapshotComponent {
     Position last = 0;
     Position base = 0;                 // position of the component's row 0
     std::vector<SourceRange> sources;  // where the rows came from in the lane that was copied
-    RawBytes bytes;                    // canonical layout (state/canonical.h)
+    Payload bytes;                     // canonical layout (state/canonical.h); every page lies in one block
     // XXH3-64 of each canonical page: finds changed memory at the speed of memory. Empty: taken without.
     std::vector<std::uint64_t> checksums;
 };
@@ -56,6 +57,9 @@ struct TakeOptions {
 // anchor. Fails with invalid_argument naming what was found, also for a lane that claims rows nobody wrote, since a
 // snapshot would make them look right.
 Result<Snapshot> take_snapshot(const Lane& lane, StateIdentity identity, TakeOptions options = {});
+
+// Gives every component unwritten bytes for the range it covers. Requires that their sizes fit memory.
+void make_room(Snapshot& snapshot);
 
 // Makes every checksum again from the bytes as they are now.
 void reseal(Snapshot& snapshot);

@@ -130,7 +130,7 @@ TEST(Snapshot, RefusalsNameEveryGroupAndLeaveTheLaneBitIdentical) {
     refused(bad, kIdentity, StatusCode::corrupt, "holds 6 components");
     for (std::size_t part = 0; part < snapshot.components.size(); ++part) {
         bad = snapshot;
-        bad.components[part].bytes[bad.components[part].bytes.size() / 2] ^= std::byte{0x10};
+        bad.components[part].bytes.writable()[bad.components[part].bytes.size() / 2] ^= std::byte{0x10};
         refused(bad, kIdentity, StatusCode::corrupt, "bytes were changed after it was made");
     }
     Lane small(
@@ -335,7 +335,7 @@ TEST(SnapshotFile, NothingIsReplacedOrLeftHalf) {
     EXPECT_EQ(write_snapshot(snapshot, path, false).code(), StatusCode::invalid_argument);
     EXPECT_EQ(slurp(path), "mine");
     Snapshot bad = snapshot;
-    bad.components[0].bytes[5] ^= std::byte{1};
+    bad.components[0].bytes.writable()[5] ^= std::byte{1};
     EXPECT_EQ(write_snapshot(bad, path, true).code(), StatusCode::corrupt);
     EXPECT_EQ(slurp(path), "mine");
     EXPECT_EQ(write_snapshot(snapshot, directory / "no" / "file", false).code(), StatusCode::not_found);

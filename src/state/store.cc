@@ -34,7 +34,7 @@ std::size_t text_bytes(const StateIdentity& identity) {
 std::size_t resident_bytes(const Snapshot& snapshot) {
     std::size_t total = sizeof snapshot + text_bytes(snapshot.identity) + snapshot.tokens.capacity() * sizeof(TokenId);
     for (const SnapshotComponent& part : snapshot.components) {
-        total += sizeof part + part.bytes.capacity() + part.checksums.capacity() * sizeof(std::uint64_t) +
+        total += sizeof part + part.bytes.size() + part.checksums.capacity() * sizeof(std::uint64_t) +
                  part.sources.capacity() * sizeof(SourceRange);
     }
     return total;

@@ -132,7 +132,7 @@ TEST(PrefixStore, RefusesWhatIsNoPrefixOrContradictsItself) {
     mid.request = RequestRecord{};
     EXPECT_EQ(store.put(std::make_shared<const Snapshot>(mid)).code(), StatusCode::invalid_argument);
     Snapshot flipped = *prefix(1, 64);
-    flipped.components[0].bytes[9] ^= std::byte{1};
+    flipped.components[0].bytes.writable()[9] ^= std::byte{1};
     EXPECT_EQ(store.put(std::make_shared<const Snapshot>(flipped)).code(), StatusCode::corrupt);
     EXPECT_EQ(store.usage().entries, 0u);
 }

@@ -206,7 +206,7 @@ private:
     static Status spoil(Saved& saved) {
         for (state::SnapshotComponent& part : saved.memory->components) {
             if (part.bytes.empty()) continue;
-            part.bytes[part.bytes.size() / 2] ^= std::byte{1};
+            part.bytes.writable()[part.bytes.size() / 2] ^= std::byte{1};
             return {};
         }
         return internal_error("the snapshot has no payload");
