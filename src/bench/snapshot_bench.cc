@@ -162,21 +162,16 @@ private:
             if (status.ok()) status = done;
         };
         for (std::size_t repeat = 0; repeat < times.memory_repeats && status.ok(); ++repeat) {
-            // Operation and bound in turn, each as often the first.
-            const auto measure_bounds = [&] {
-                untouched.push_back(copy_to_untouched());
-                touched.push_back(copy_to_touched());
-                const double used = seconds_of([&] { std::memcpy(warm_.data(), flat_.data(), bytes_); });
-                restore.bound.push_back(used);
-                restore_checked.bound.push_back(used);
-            };
-            if (repeat % 2 == 0) measure_bounds();
+            // Each operation next to its bound.
+            untouched.push_back(copy_to_untouched());
             take.seconds.push_back(time_take(false, note));
-            restore.seconds.push_back(seconds_of([&] { note(restore_to_target(plain_)); }));
+            touched.push_back(copy_to_touched());
             take_checked.seconds.push_back(time_take(true, note));
+            restore.seconds.push_back(seconds_of([&] { note(restore_to_target(plain_)); }));
+            restore.bound.push_back(seconds_of([&] { std::memcpy(warm_.data(), flat_.data(), bytes_); }));
             restore_checked.seconds.push_back(seconds_of([&] { note(restore_to_target(snapshot_)); }));
-            if (repeat % 2 == 1) measure_bounds();
         }
+        restore_checked.bound = restore.bound;
         DP_RETURN_IF_ERROR(status);
         const bool faster = summarise(touched).median < summarise(untouched).median;
         take.bound = take_checked.bound = faster ? touched : untouched;

@@ -32,8 +32,8 @@ struct BoundedTimes {
 };
 
 struct SnapshotTimes {
-    std::size_t bytes = 0;   // of the synthetic state
-    Position positions = 0;  // it covers
+    std::size_t bytes = 0;           // of the synthetic state
+    Position positions = 0;          // it covers
     std::size_t memory_repeats = 0;  // of the operations in memory, which are short
     std::vector<BoundedTimes> operations;
 };

@@ -67,7 +67,8 @@ void KvPages::add_slab() {
     const std::size_t bytes = std::max<std::size_t>(shape_.kv_page_bytes(), 1);
     const std::size_t left = (shape_.max_tokens + kPage - 1) / kPage - pages_.size();
     const std::size_t wanted = std::max(pages_.size(), kSmallestSlab / bytes);
-    const std::size_t count = std::min(left, std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(1, kLargestSlab / bytes)));
+    const std::size_t count =
+        std::min(left, std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(1, kLargestSlab / bytes)));
     slabs_.emplace_back(count * bytes);
     slab_pages_ += count;
     slab_used_ = 0;

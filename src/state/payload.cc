@@ -72,7 +72,8 @@ void PayloadRegion::release(std::size_t offset, std::size_t bytes) {
 
 std::vector<Payload> Payload::unwritten(std::span<const Size> sizes) {
     std::size_t total = 0;
-    for (const Size& size : sizes) total += (size.bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
+    for (const Size& size : sizes)
+        total += (size.bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
     const auto region = std::make_shared<PayloadRegion>(total);
     std::vector<Payload> payloads;
     std::size_t start = 0;
@@ -82,8 +83,8 @@ std::vector<Payload> Payload::unwritten(std::span<const Size> sizes) {
         payload.block_bytes_ = size.block_bytes;
         payload.blocks_.reserve((size.bytes + size.block_bytes - 1) / size.block_bytes);
         for (std::size_t at = 0; at < size.bytes; at += size.block_bytes) {
-            payload.blocks_.push_back(std::make_shared<const PayloadBlock>(
-                region, start + at, std::min(size.block_bytes, size.bytes - at)));
+            payload.blocks_.push_back(
+                std::make_shared<const PayloadBlock>(region, start + at, std::min(size.block_bytes, size.bytes - at)));
         }
         start += (size.bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
     }

@@ -70,6 +70,52 @@ std::shared_ptr<const Snapshot> sealed(std::shared_ptr<const Snapshot> snapshot)
     return std::make_shared<const Snapshot>(std::move(copy));
 }
 
+// Memory of `region` that stays resident for the snapshot's blocks, and their bytes.
+struct RegionUse {
+    std::size_t resident = 0;
+    std::size_t used = 0;
+};
+
+RegionUse use_of(const PayloadRegion& region, const Snapshot& snapshot) {
+    RegionUse use;
+    std::vector<bool> units(region.units());
+    for (const SnapshotComponent& part : snapshot.components) {
+        for (const Payload::Block& block : part.bytes.blocks()) {
+            if (&block->region() != &region) continue;
+            use.used += block->bytes().size();
+            for (std::size_t unit = block->first_unit(); unit <= block->last_unit(); ++unit) {
+                if (!units[unit]) use.resident += region.unit_bytes(unit);
+                units[unit] = true;
+            }
+        }
+    }
+    return use;
+}
+
+// Moves the snapshot's blocks in `region` to one of their size.
+void leave(const PayloadRegion& region, Snapshot& snapshot) {
+    const auto in_region = [&region](const Payload::Block& block) { return &block->region() == &region; };
+    std::vector<Payload::Size> sizes;
+    for (const SnapshotComponent& part : snapshot.components) {
+        Payload::Size& size = sizes.emplace_back(Payload::Size{0, std::max<std::size_t>(part.bytes.block_bytes(), 1)});
+        for (const Payload::Block& block : part.bytes.blocks())
+            if (in_region(block)) size.bytes += block->bytes().size();
+    }
+    std::vector<Payload> moved = Payload::unwritten(sizes);
+    for (std::size_t p = 0; p < moved.size(); ++p) {
+        Payload& payload = snapshot.components[p].bytes;
+        std::size_t offset = 0;
+        std::size_t next = 0;
+        for (std::size_t i = 0; i < payload.blocks().size(); ++i) {
+            if (!in_region(payload.blocks()[i])) continue;
+            const std::span<const std::byte> bytes = payload.blocks()[i]->bytes();
+            std::memcpy(moved[p].fill(offset, bytes.size()).data(), bytes.data(), bytes.size());
+            offset += bytes.size();
+            payload.share(i, moved[p].blocks()[next++]);
+        }
+    }
+}
+
 }  // namespace
 
 std::size_t ResidentPayload::block_bytes(const SnapshotComponent& part) {
@@ -170,8 +216,7 @@ Status PrefixStore::put(std::shared_ptr<const Snapshot> snapshot, std::string_vi
     const std::size_t before = resident();
     Entry entry{hash, 0, std::string(name), std::move(snapshot)};
     entry.bytes = structure_bytes(*entry.snapshot) + text_bytes(entry.name) + list_node<Entry>() +
-                  hash_node<std::pair<std::uint64_t, Entries::iterator>>() +
-                  heap_bytes(sizeof identity + kShared) + text_bytes(identity);
+                  hash_node<std::pair<std::uint64_t, Entries::iterator>>();
     add(std::move(entry));
     if (!make_room()) {
         const std::size_t needed = resident() - before;
@@ -241,6 +286,7 @@ PrefixStore::Usage PrefixStore::usage() const {
     Usage usage = usage_;
     usage.bytes = resident();
     usage.entries = entries_.size();
+    for (const Entry& entry : entries_) usage.apart += entry.snapshot->bytes();
     return usage;
 }
 
@@ -271,7 +317,9 @@ std::shared_ptr<const Snapshot> PrefixStore::sharing(std::shared_ptr<const Snaps
         for (auto at = first; at != last; ++at) {
             const Shareable& there = at->second;
             const std::span<const std::byte> other = there.block->bytes();
-            if (there.index != index || *there.identity != identity || other.size() != bytes.size()) continue;
+            if (there.index != index || std::string_view(there.identity.data(), there.identity.size()) != identity ||
+                other.size() != bytes.size())
+                continue;
             if (std::memcmp(other.data(), bytes.data(), bytes.size()) != 0) continue;
             if (!made) made = *snapshot;
             made->components[static_cast<std::size_t>(&part - snapshot->components.data())].bytes.share(index,
@@ -280,17 +328,26 @@ std::shared_ptr<const Snapshot> PrefixStore::sharing(std::shared_ptr<const Snaps
         }
     }
     if (!made) return snapshot;
+    // What it does not share lies scattered in a region of which only whole units go back.
+    for (const SnapshotComponent& own : snapshot->components) {
+        if (own.bytes.empty()) continue;
+        const std::shared_ptr<const PayloadBlock> keep = own.bytes.blocks().front();
+        const RegionUse use = use_of(keep->region(), *made);
+        if (use.resident > use.used + use.used / 8) leave(keep->region(), *made);
+    }
     return std::make_shared<const Snapshot>(std::move(*made));
 }
 
 void PrefixStore::add(Entry entry) {
     payload_.add(*entry.snapshot);
     const SnapshotComponent& part = kv_of(*entry.snapshot);
-    const auto identity = std::make_shared<const std::string>(identity_digest(entry.snapshot->identity));
+    const std::string identity = identity_digest(entry.snapshot->identity);
     for (std::size_t index = 0; index < part.bytes.blocks().size(); ++index) {
         const Payload::Block& block = part.bytes.blocks()[index];
         if (payload_.holders(*block) > 1) continue;
-        blocks_.emplace(block_hash(*identity, part, index), Shareable{identity, index, block});
+        Shareable shareable{{}, index, block};
+        std::copy_n(identity.begin(), shareable.identity.size(), shareable.identity.begin());
+        blocks_.emplace(block_hash(identity, part, index), std::move(shareable));
     }
     structures_ += entry.bytes;
     entries_.push_back(std::move(entry));

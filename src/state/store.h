@@ -18,6 +18,7 @@
 // All functions may be called from several threads at once. The same calls in the same order evict the same entries.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -85,6 +86,7 @@ public:
     struct Usage {
         std::size_t budget = 0;
         std::size_t bytes = 0;  // resident, lent ones included; what is shared counts once
+        std::size_t apart = 0;  // payloads and tokens of all entries, if nothing were shared
         std::size_t entries = 0;
         std::uint64_t hits = 0;
         std::uint64_t misses = 0;
@@ -104,8 +106,8 @@ private:
 
     // A block that later snapshots may hold as well.
     struct Shareable {
-        std::shared_ptr<const std::string> identity;  // its SHA-256
-        std::size_t index = 0;                        // among the blocks of target_kv
+        std::array<char, 64> identity;  // its SHA-256
+        std::size_t index = 0;          // among the blocks of target_kv
         Payload::Block block;
     };
 

@@ -208,14 +208,14 @@ TEST(PrefixStore, SharedBytesAreCountedOnceInEveryOrderOfEviction) {
         for (const auto& snapshot : snapshots) resident.add(*snapshot);
         return resident.bytes();
     };
-    std::vector<std::size_t> structures;
     std::vector<std::vector<TokenId>> tokens;
+    std::size_t entry = 0;  // what the store needs for one
     std::size_t apart = 0;
     for (std::size_t i = 0; i < 3; ++i) {
         const auto snapshot = family.snapshot(i);
         PrefixStore alone(1 << 20);
         ASSERT_TRUE(alone.put(snapshot).ok());
-        structures.push_back(alone.usage().bytes - payload({snapshot}));
+        entry = alone.usage().bytes - resident_bytes(*snapshot);
         tokens.push_back(snapshot->tokens);
         apart += alone.usage().bytes;
     }
@@ -234,7 +234,7 @@ TEST(PrefixStore, SharedBytesAreCountedOnceInEveryOrderOfEviction) {
                 ASSERT_NE(left.back(), nullptr);
                 ASSERT_TRUE(check_snapshot(*left.back(), true).ok());
                 ASSERT_TRUE(same_bytes(*left.back(), *family.snapshot(order[i])));
-                expected += structures[order[i]];
+                expected += entry + resident_bytes(*left.back()) - payload({left.back()});
             }
             EXPECT_EQ(store.usage().bytes, expected + payload(left));
         }
@@ -253,10 +253,9 @@ TEST(PrefixStore, WhatIsLentKeepsOnlyItself) {
     EXPECT_TRUE(same_bytes(*lent, *short_one));
     ResidentPayload alone;
     alone.add(*lent);
-    EXPECT_LT(store.usage().bytes, alone.bytes() + 2048);
+    EXPECT_LT(store.usage().bytes, resident_bytes(*lent) + 1024);
     // Its pages lie in the memory of the longer one, of which whole small pages were given back.
-    EXPECT_LT(alone.bytes(), lent->bytes() + 3 * kSmallPage + 4096);
-    EXPECT_LT(alone.bytes(), resident_bytes(*family.snapshot(0)));
+    EXPECT_LT(alone.bytes(), lent->bytes() + kSmallPage + 2048);
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -281,7 +280,7 @@ TEST(PrefixStore, CountsWhatTheHeapGaveOutToTwoPercent) {
     for (const bool shared : {false, true}) {
         std::vector<std::shared_ptr<const Snapshot>> made;
         Family family{shape(), {}};
-        for (int i = 0; i < 60; ++i) {
+        for (int i = 0; i < 400; ++i) {
             if (shared) {
                 family.lengths.push_back(i % 2 == 0 ? 64 : 96);
                 made.push_back(family.snapshot(static_cast<std::size_t>(i)));
@@ -294,6 +293,7 @@ TEST(PrefixStore, CountsWhatTheHeapGaveOutToTwoPercent) {
             ASSERT_LT(made[i]->bytes(), std::size_t{64} << 10) << "not on the heap";
             ASSERT_TRUE(store->put(std::move(made[i]), std::to_string(i)).ok());
         }
+        // Many, since the heap keeps some of what is freed in a thread's cache and still calls it used.
         const auto counted = static_cast<double>(store->usage().bytes);
         const std::size_t before = heap_in_use();
         store.reset();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 
@@ -60,10 +61,13 @@ struct Run {
     bool ended = false;
 };
 
+// A snapshot of tier memory is in the plan's store, under its tokens and name.
 struct Saved {
-    std::optional<state::Snapshot> memory;
-    fs::path file;                   // empty: not on disk
-    std::vector<LedgerEvent> event;  // "snapshot" of the run that was saved; none below level 2
+    std::vector<TokenId> tokens;
+    std::shared_ptr<const state::Snapshot> spoiled;  // instead of the one in the store, which takes no damaged ones
+    bool evicted = false;                            // by a step of the plan
+    fs::path file;                                   // empty: not on disk
+    std::vector<LedgerEvent> event;                  // "snapshot" of the run that was saved; none below level 2
     int lane = 0;
 };
 
@@ -101,7 +105,8 @@ public:
           drafter_(*engine.core().draft_forward()),
           sinks_(static_cast<std::size_t>(plan.lanes)),
           lanes_(static_cast<std::size_t>(plan.lanes)),
-          identity_(probe::state_identity(assembly, {}, settings)) {}
+          identity_(probe::state_identity(assembly, {}, settings)),
+          store_(plan.store_bytes.value_or(std::numeric_limits<std::size_t>::max())) {}
 
     Result<PlanResult> run(const std::function<void(std::string_view, std::size_t, std::size_t)>& progress) {
         engine_.observer().set_sink(&sinks_);
@@ -114,6 +119,8 @@ public:
         }
         engine_.observer().set_sink(nullptr);
         for (int lane = 0; lane < plan_.lanes; ++lane) leave(lane);
+        result_.store = store_.usage();
+        result_.store_bounded = plan_.store_bytes.has_value();
         std::error_code error;
         for (const auto& [name, saved] : saved_) {
             if (!saved.file.empty()) fs::remove(saved.file, error);
@@ -131,8 +138,8 @@ private:
             case PlanVerb::materialise: return materialise(step.lane);
             case PlanVerb::save: return save(step);
             case PlanVerb::restore: return step.refused ? expect_refusal(step, index) : restore(step);
-            case PlanVerb::evict: saved_[step.snapshot].memory.reset(); return {};
-            case PlanVerb::spoil: return spoil(saved_[step.snapshot]);
+            case PlanVerb::evict: forget(step.snapshot); return {};
+            case PlanVerb::spoil: return spoil(step.snapshot);
             case PlanVerb::run: return run_lanes(step);
         }
         return {};
@@ -186,13 +193,17 @@ private:
     Status save(const PlanStep& step) {
         Run& run = *on(step.lane);
         const state::Lane& lane = engine_.lane(step.lane);
+        forget(step.snapshot);
         Saved saved;
-        DP_ASSIGN_OR_RETURN(saved.memory, state::take_snapshot(lane, identity_));
+        DP_ASSIGN_OR_RETURN(state::Snapshot taken, state::take_snapshot(lane, identity_));
+        saved.tokens = taken.tokens;
         saved.lane = step.lane;
         if (step.to_disk) {
             saved.file = directory_ / fmt::format("{}.snapshot", step.snapshot);
-            DP_RETURN_IF_ERROR(state::write_snapshot(*saved.memory, saved.file, true));
+            DP_RETURN_IF_ERROR(state::write_snapshot(taken, saved.file, true));
         }
+        const Status kept = store_.put(std::make_shared<const state::Snapshot>(std::move(taken)), step.snapshot);
+        if (!kept.ok() && !(step.to_disk && kept.code() == StatusCode::exhausted)) return kept;
         // Recorded with the run that will use it.
         run.recorder->ledger_event("snapshot", lane, step.to_disk ? "disk" : "memory", request_of(run).prompt, {});
         if (!run.recorder->ledger.empty() && run.recorder->ledger.back().event == "snapshot") {
@@ -203,30 +214,61 @@ private:
         return {};
     }
 
-    static Status spoil(Saved& saved) {
-        for (state::SnapshotComponent& part : saved.memory->components) {
+    // The snapshot leaves memory.
+    void forget(const std::string& name) {
+        Saved& saved = saved_[name];
+        static_cast<void>(store_.evict_named(identity_, saved.tokens, name));
+        saved.spoiled.reset();
+        saved.evicted = true;
+    }
+
+    Status spoil(const std::string& name) {
+        DP_ASSIGN_OR_RETURN(const Loaded loaded, load(name));
+        state::Snapshot damaged = *loaded.snapshot;
+        for (state::SnapshotComponent& part : damaged.components) {
             if (part.bytes.empty()) continue;
             part.bytes.writable()[part.bytes.size() / 2] ^= std::byte{1};
+            forget(name);
+            saved_[name].spoiled = std::make_shared<const state::Snapshot>(std::move(damaged));
             return {};
         }
         return internal_error("the snapshot has no payload");
     }
 
-    // Reads an evicted snapshot back. The tier says where it came from.
-    Result<std::string_view> load(Saved& saved, const std::string& name) {
-        if (saved.memory) return std::string_view("memory");
+    struct Loaded {
+        std::shared_ptr<const state::Snapshot> snapshot;
+        std::string_view tier;  // where it came from
+    };
+
+    // Reads a snapshot that left memory back.
+    Result<Loaded> load(const std::string& name) {
+        Saved& saved = saved_[name];
+        if (saved.spoiled != nullptr) return Loaded{saved.spoiled, "memory"};
+        if (auto kept = store_.find_named(identity_, saved.tokens, name)) return Loaded{std::move(kept), "memory"};
         if (saved.file.empty()) {
-            return not_found(fmt::format("snapshot '{}': evicted and not on disk, expected it somewhere", name));
+            const state::PrefixStore::Usage usage = store_.usage();
+            return not_found(
+                saved.evicted
+                    ? fmt::format("snapshot '{}': evicted and not on disk, expected it somewhere", name)
+                    : fmt::format(
+                          "snapshot '{}': not in memory (evicted for lack of room: the store's budget is {} "
+                          "bytes, {} snapshots had to go) and not on disk, expected it in one of the two; raise "
+                          "store_bytes, or save it with tier disk",
+                          name, usage.budget, usage.evictions));
         }
-        DP_ASSIGN_OR_RETURN(saved.memory, state::read_snapshot(saved.file));
-        return std::string_view("disk");
+        DP_ASSIGN_OR_RETURN(state::Snapshot read, state::read_snapshot(saved.file));
+        auto snapshot = std::make_shared<const state::Snapshot>(std::move(read));
+        const Status kept = store_.put(snapshot, name);
+        if (!kept.ok() && kept.code() != StatusCode::exhausted) return kept;
+        saved.evicted = false;
+        return Loaded{std::move(snapshot), "disk"};
     }
 
     Status restore(const PlanStep& step) {
         DP_RETURN_IF_ERROR(
             instrument::check_faults(step.treatment.faults, engine_.core().shape(), requests_[step.request].boundary));
-        Saved& saved = saved_[step.snapshot];
-        DP_ASSIGN_OR_RETURN(const std::string_view tier, load(saved, step.snapshot));
+        DP_ASSIGN_OR_RETURN(const Loaded loaded, load(step.snapshot));
+        const Saved& saved = saved_[step.snapshot];
         DP_RETURN_IF_ERROR(take_lane(step, Arm::restored));
         Run& run = *on(step.lane);
         const std::string& key = request_of(run).key;
@@ -235,18 +277,19 @@ private:
             run.recorder->ledger.push_back(std::move(event));
         }
         DP_ASSIGN_OR_RETURN(const auto cost,
-                            probe::restore_request(engine_, *saved.memory, identity_, step.treatment, step.lane));
+                            probe::restore_request(engine_, *loaded.snapshot, identity_, step.treatment, step.lane));
         if (cost) record_scratch(*cost, run);
         // What a broken restore leads to ends its run with a record, not the plan with an error.
         engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
         engine_.set_request(step.lane, probe::engine_request(assembly_, requests_[step.request], settings_));
         run.treatment.restore_target = state::target_restore_name(step.treatment.target);
         run.treatment.restore_draft = state::draft_restore_name(step.treatment.draft);
-        run.treatment.tier = tier;
+        run.treatment.tier = loaded.tier;
         run.treatment.lane_from = saved.lane;
         run.treatment.lane_to = step.lane;
         for (const instrument::Fault& fault : step.treatment.faults) run.treatment.faults.push_back(fault.spelling);
-        run.recorder->ledger_event("restore", engine_.lane(step.lane), tier, request_of(run).prompt, run.occupant);
+        run.recorder->ledger_event("restore", engine_.lane(step.lane), loaded.tier, request_of(run).prompt,
+                                   run.occupant);
         return {};
     }
 
@@ -265,11 +308,11 @@ private:
     }
 
     Status expect_refusal(const PlanStep& step, std::size_t index) {
-        Saved& saved = saved_[step.snapshot];
         const LaneContent before = content_of(engine_.lane(step.lane));
-        Status refusal = load(saved, step.snapshot).status();
+        const Result<Loaded> loaded = load(step.snapshot);
+        Status refusal = loaded.status();
         if (refusal.ok()) {
-            refusal = probe::restore_request(engine_, *saved.memory, identity_, step.treatment, step.lane).status();
+            refusal = probe::restore_request(engine_, *loaded->snapshot, identity_, step.treatment, step.lane).status();
         }
         if (refusal.ok()) {
             return mismatch(fmt::format("found that snapshot '{}' was restored, expected a refusal", step.snapshot));
@@ -390,6 +433,7 @@ private:
     std::vector<std::unique_ptr<Run>> lanes_;
     state::StateIdentity identity_;
     std::map<std::string, Saved> saved_;
+    state::PrefixStore store_;
     std::size_t runs_ = 0;
     PlanResult result_;
 };
@@ -513,7 +557,15 @@ std::string plan_json(const PlanResult& result) {
     for (const RefusedRestore& refused : result.refused) {
         json.begin_object().member("step", refused.step).member("reason", refused.reason).end_object();
     }
-    json.end_array().end_object();
+    json.end_array().key("store").begin_object().key("budget");
+    if (result.store_bounded) {
+        json.value(result.store.budget);
+    } else {
+        json.null();
+    }
+    json.member("bytes", result.store.bytes).member("entries", result.store.entries);
+    json.member("hits", result.store.hits).member("misses", result.store.misses);
+    json.member("evictions", result.store.evictions).end_object().end_object();
     return json.take();
 }
 
