@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -77,6 +78,36 @@ RequestRecord a_request() {
     request.request = ~0ull;
     request.controller = ControllerRecord{"adaptive", 8, 1, {1.75, 2.5}, {0.25, 1.0 / 3}, {1e-3, 0.1}, ""};
     return request;
+}
+
+TEST(RequestRecord, EveryFieldReachesItsCanonicalContent) {
+    const RequestRecord whole = a_request();
+    EXPECT_EQ(canonical_request(whole), canonical_request(a_request()));
+    const auto changes = [&](auto change) {
+        RequestRecord record = whole;
+        change(record);
+        EXPECT_NE(record, whole);
+        EXPECT_NE(canonical_request(record), canonical_request(whole)) << canonical_request(record);
+    };
+    using Record = RequestRecord&;
+    changes([](Record r) { r.anchor = 1; });
+    changes([](Record r) { ++r.emitted; });
+    changes([](Record r) { ++r.max_new_tokens; });
+    changes([](Record r) { r.stop_ids.pop_back(); });
+    changes([](Record r) { r.temperature = std::nextafter(r.temperature, 1.0f); });
+    changes([](Record r) { ++r.top_k; });
+    changes([](Record r) { r.top_p = std::nextafter(r.top_p, 1.0f); });
+    changes([](Record r) { r.min_p = 0; });
+    changes([](Record r) { ++r.seed; });
+    changes([](Record r) { ++r.request; });
+    changes([](Record r) { r.controller.reset(); });
+    changes([](Record r) { r.controller->kind = "full"; });
+    changes([](Record r) { ++r.controller->block; });
+    changes([](Record r) { ++r.controller->lanes; });
+    changes([](Record r) { r.controller->successes[1] = std::nextafter(2.5, 3.0); });
+    changes([](Record r) { r.controller->failures.push_back(0); });
+    changes([](Record r) { r.controller->cost[0] = 0; });
+    changes([](Record r) { r.controller->seed_digest = "x"; });
 }
 
 TEST(Snapshot, RefusalsNameEveryGroupAndLeaveTheLaneBitIdentical) {
