@@ -141,7 +141,10 @@ void Recorder::ledger_request(const state::RequestRecord& record, const state::L
     const std::string content = state::canonical_request(record);
     LedgerComponent component;
     component.component = state::kRequestComponent;
-    component.first = component.last = component.base = lane.length;
+    component.first = component.base = lane.length;
+    component.last = lane.length + 1;
+    component.rows_claimed = component.rows_written = 1;
+    component.sources = {{component.first, component.last, RowSource::computed}};
     component.bytes = content.size();
     component.digest = sha256_hex(content);
     ledger.back().components.push_back(std::move(component));
