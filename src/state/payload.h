@@ -92,7 +92,6 @@ public:
 
     // The bytes [offset, offset + count), which must lie in one block.
     std::span<const std::byte> view(std::size_t offset, std::size_t count) const;
-    std::byte operator[](std::size_t at) const { return view(at, 1)[0]; }
 
     // The same for writing, while nobody else holds the block.
     std::span<std::byte> fill(std::size_t offset, std::size_t count);

@@ -58,7 +58,7 @@ struct TakeOptions {
 // snapshot would make them look right.
 Result<Snapshot> take_snapshot(const Lane& lane, StateIdentity identity, TakeOptions options = {});
 
-// Gives every component unwritten bytes for the range it covers. Requires that their sizes fit memory.
+// Gives every component unwritten bytes for the range it covers. Requires check_layout, and that the sizes fit memory.
 void make_room(Snapshot& snapshot);
 
 // Makes every checksum again from the bytes as they are now.
@@ -69,6 +69,8 @@ void reseal(Snapshot& snapshot);
 std::vector<Sha256Digest> page_digests(const Snapshot& snapshot, const SnapshotComponent& part);
 std::string snapshot_digest(const Snapshot& snapshot, Component component);
 
+// Whether label, tokens and the ranges of all components agree, whatever bytes there are. Errors: corrupt.
+Status check_layout(const Snapshot& snapshot);
 // Whether the snapshot agrees with itself: label, tokens, ranges and sizes; checksums too when asked for. Errors:
 // corrupt, naming component, found and expected.
 Status check_snapshot(const Snapshot& snapshot, bool with_checksums);

@@ -155,6 +155,8 @@ Result<Snapshot> read_from(const ReadBytes& read, std::uint64_t file_bytes, std:
     DP_RETURN_IF_ERROR(check_sizes(header, fields.payload_bytes, subject));
     Snapshot& snapshot = header.snapshot;
     DP_RETURN_IF_ERROR(read_tokens(header, read, snapshot, subject));
+    // Before any page is read: pages of another range would not be those that memory is cut for.
+    DP_RETURN_IF_ERROR(check_layout(snapshot).with_context(subject));
     make_room(snapshot);
     for (std::size_t i = 0; i < snapshot.components.size(); ++i) {
         DP_RETURN_IF_ERROR(read_component(header.digests[i], read, snapshot.shape, snapshot.components[i], subject));

@@ -1,5 +1,6 @@
 #include "state/snapshot.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -356,6 +357,36 @@ TEST(SnapshotFile, ForeignVersionsLabelsAndShapesAreNamed) {
            "rows_written");
     expect(parsed(with_header(good, "\"request\":null", "\"request\":3")), StatusCode::corrupt, "request");
     EXPECT_TRUE(parsed(with_header(good, "\"request\":null", "\"request\":null ")).ok());
+}
+
+// Sizes that add up, for a range whose pages lie elsewhere: refused before a page is read.
+TEST(SnapshotFile, RangesThatTheLabelDoesNotAllowAreRefusedFirst) {
+    TestDirectory directory;
+    const Snapshot made = snapshot_of(96);
+    ASSERT_TRUE(write_snapshot(made, directory / "file", false).ok());
+    std::string file = slurp(directory / "file");
+    const std::size_t cut = 5 * made.shape.kv_token_bytes();
+    const std::size_t whole = made.components[0].bytes.size();
+    file = with_header(file, R"("component":"target_kv","first":0)", R"("component":"target_kv","first":5)");
+    file = with_header(file, "\"rows_claimed\":96", "\"rows_claimed\":91");
+    file = with_header(file, "\"rows_written\":96", "\"rows_written\":91");
+    file = with_header(file, fmt::format("\"bytes\":{}", whole), fmt::format("\"bytes\":{}", whole - cut));
+    file.resize(file.size() - cut);
+    const std::uint64_t payload = made.bytes() - cut;
+    std::memcpy(file.data() + 24, &payload, sizeof payload);
+    const Status status = parsed(file);
+    EXPECT_EQ(status.code(), StatusCode::corrupt);
+    EXPECT_THAT(status.message(), HasSubstr("component target_kv covers [5, 96), expected [0, 96)"));
+}
+
+TEST(Snapshot, PagesThatDoNotLieInOneBlockAreRefused) {
+    Snapshot bad = snapshot_of(96);
+    const std::size_t bytes = bad.components[0].bytes.size();
+    const Payload::Size size{bytes, bytes / 2 + 1};
+    Payload other = std::move(Payload::unwritten({&size, 1}).front());
+    std::ranges::copy(bad.components[0].bytes.writable(), other.writable().begin());
+    bad.components[0].bytes = other;
+    EXPECT_THAT(check_snapshot(bad, true).message(), HasSubstr("expected whole pages"));
 }
 
 TEST(SnapshotFile, NothingIsReplacedOrLeftHalf) {
