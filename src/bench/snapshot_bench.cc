@@ -1,8 +1,10 @@
 #include "bench/snapshot_bench.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <random>
@@ -20,7 +22,7 @@ namespace fs = std::filesystem;
 using state::Component;
 using state::DraftRestore;
 using state::Lane;
-using state::RawBytes;
+using state::PageMemory;
 using state::Snapshot;
 
 const state::StateIdentity kIdentity{.target = "synthetic"};
@@ -71,7 +73,7 @@ Status fill_lane(Lane& lane) {
     append_source(lane.target_sources, 0, length, state::RowSource::computed);
     const Position first = std::max<Position>(0, length - static_cast<Position>(lane.draft.capacity()));
     lane.draft.claim(first, length, state::RowSource::computed);
-    RawBytes bytes;
+    std::vector<std::byte> bytes;
     for (const Component component : state::kComponents) {
         const state::ComponentRange range = component_range(lane, component);
         for (const auto& page : canonical_pages(lane.shape(), component, range.first, range.last)) {
@@ -124,63 +126,82 @@ public:
         DP_ASSIGN_OR_RETURN(const Snapshot read, state::read_snapshot(file_));
         DP_RETURN_IF_ERROR(restore_snapshot(read, kIdentity, DraftRestore::exact, target_));
         DP_RETURN_IF_ERROR(check_equal(source_, target_, "restore from a file"));
-        flat_.resize(snapshot_.bytes());
-        warm_.resize(flat_.size());
+        bytes_ = snapshot_.bytes();
+        flat_ = PageMemory(bytes_);
+        warm_ = PageMemory(bytes_);
         std::mt19937_64 random(2);
-        fill(random, flat_);
-        fill(random, warm_);
+        fill(random, flat());
+        fill(random, {warm_.data(), bytes_});
         return {};
     }
 
     Result<SnapshotTimes> run(std::size_t repeats) {
         SnapshotTimes times;
-        times.bytes = flat_.size();
+        times.bytes = bytes_;
         times.positions = source_.length;
-        const auto add = [&](std::string name, std::string bound_name) {
-            times.operations.push_back({std::move(name), std::move(bound_name), {}, {}});
-            return times.operations.size() - 1;
-        };
-        const auto take = add("snapshot, digests off", "memcpy to new memory");
-        const auto restore = add("restore, digests off", "memcpy to memory in use");
-        const auto take_checked = add("snapshot, page checksums", "memcpy to new memory");
-        const auto restore_checked = add("restore, page checksums", "memcpy to memory in use");
-        const auto digest = add("ledger digests", "one SHA-256 of the bytes");
-        const auto write = add("write file", "SHA-256, write and sync of the bytes");
-        const auto read = add("read file", "read and SHA-256 of the bytes");
-        Status status;
-        const auto note = [&](const Status& done) {
-            if (status.ok()) status = done;
-        };
-        const auto put = [&](std::size_t operation, double seconds, double bound) {
-            times.operations[operation].seconds.push_back(seconds);
-            times.operations[operation].bound.push_back(bound);
-        };
-        for (std::size_t repeat = 0; repeat < repeats && status.ok(); ++repeat) {
-            const double copy_new = seconds_of([&] {
-                RawBytes fresh(flat_.size());
-                std::memcpy(fresh.data(), flat_.data(), flat_.size());
-                kept_ = std::move(fresh);
-            });
-            kept_ = RawBytes();
-            const double copy_warm = seconds_of([&] { std::memcpy(warm_.data(), flat_.data(), flat_.size()); });
-            put(take, time_take(false, note), copy_new);
-            put(restore, seconds_of([&] { note(restore_to_target(plain_)); }), copy_warm);
-            put(take_checked, time_take(true, note), copy_new);
-            put(restore_checked, seconds_of([&] { note(restore_to_target(snapshot_)); }), copy_warm);
-            forget_digests(source_);
-            put(digest, seconds_of([&] { static_cast<void>(lane_ledger(source_, true)); }),
-                seconds_of([&] { static_cast<void>(sha256_hex(flat_)); }));
-            put(write, seconds_of([&] { note(write_snapshot(snapshot_, file_, true)); }),
-                seconds_of([&] { note(hash_and_write()); }));
-            const double read_bound = seconds_of([&] { note(read_and_hash()); });
-            note(write_snapshot(snapshot_, file_, true));
-            put(read, seconds_of([&] { note(state::read_snapshot(file_).status()); }), read_bound);
-        }
-        DP_RETURN_IF_ERROR(status);
+        times.memory_repeats = repeats * kMemoryRounds;
+        DP_RETURN_IF_ERROR(run_memory(times));
+        DP_RETURN_IF_ERROR(run_hashes_and_files(repeats, times));
         return times;
     }
 
 private:
+    // Milliseconds each: often, so that what else the machine does falls out of the medians.
+    static constexpr std::size_t kMemoryRounds = 7;
+
+    Status run_memory(SnapshotTimes& times) {
+        const std::string_view to_new = "memcpy to new memory";
+        const std::string_view to_used = "memcpy to memory in use";
+        BoundedTimes take{"snapshot, digests off", std::string(to_new), {}, {}};
+        BoundedTimes restore{"restore, digests off", std::string(to_used), {}, {}};
+        BoundedTimes take_checked{"snapshot, page checksums", std::string(to_new), {}, {}};
+        BoundedTimes restore_checked{"restore, page checksums", std::string(to_used), {}, {}};
+        std::vector<double> untouched;
+        std::vector<double> touched;
+        Status status;
+        const auto note = [&](const Status& done) {
+            if (status.ok()) status = done;
+        };
+        for (std::size_t repeat = 0; repeat < times.memory_repeats && status.ok(); ++repeat) {
+            // Each operation next to its bound.
+            untouched.push_back(copy_to_untouched());
+            take.seconds.push_back(time_take(false, note));
+            touched.push_back(copy_to_touched());
+            take_checked.seconds.push_back(time_take(true, note));
+            restore.seconds.push_back(seconds_of([&] { note(restore_to_target(plain_)); }));
+            restore.bound.push_back(seconds_of([&] { std::memcpy(warm_.data(), flat_.data(), bytes_); }));
+            restore_checked.seconds.push_back(seconds_of([&] { note(restore_to_target(snapshot_)); }));
+        }
+        restore_checked.bound = restore.bound;
+        DP_RETURN_IF_ERROR(status);
+        const bool faster = summarise(touched).median < summarise(untouched).median;
+        take.bound = take_checked.bound = faster ? touched : untouched;
+        times.operations = {std::move(take), std::move(restore), std::move(take_checked), std::move(restore_checked)};
+        return {};
+    }
+
+    Status run_hashes_and_files(std::size_t repeats, SnapshotTimes& times) {
+        BoundedTimes digest{"ledger digests", "one SHA-256 of the bytes", {}, {}};
+        BoundedTimes write{"write file", "SHA-256, write and sync of the bytes", {}, {}};
+        BoundedTimes read{"read file", "read and SHA-256 of the bytes", {}, {}};
+        Status status;
+        const auto note = [&](const Status& done) {
+            if (status.ok()) status = done;
+        };
+        for (std::size_t repeat = 0; repeat < repeats && status.ok(); ++repeat) {
+            forget_digests(source_);
+            digest.seconds.push_back(seconds_of([&] { static_cast<void>(lane_ledger(source_, true)); }));
+            digest.bound.push_back(seconds_of([&] { static_cast<void>(sha256_hex(flat())); }));
+            write.seconds.push_back(seconds_of([&] { note(write_snapshot(snapshot_, file_, true)); }));
+            write.bound.push_back(seconds_of([&] { note(hash_and_write()); }));
+            read.bound.push_back(seconds_of([&] { note(read_and_hash()); }));
+            note(write_snapshot(snapshot_, file_, true));
+            read.seconds.push_back(seconds_of([&] { note(state::read_snapshot(file_).status()); }));
+        }
+        for (BoundedTimes* operation : {&digest, &write, &read}) times.operations.push_back(std::move(*operation));
+        return status;
+    }
+
     template <class Note>
     double time_take(bool checksums, const Note& note) {
         std::optional<Snapshot> made;
@@ -194,19 +215,48 @@ private:
     Status restore_to_target(const Snapshot& snapshot) {
         return restore_snapshot(snapshot, kIdentity, DraftRestore::exact, target_);
     }
+
+    // New memory as snapshots get it, mapped, aligned to and advised for huge pages; both ways of touching it first:
+    // by the copy itself, and as state/page_memory.h does.
+    double copy_to_untouched() {
+        const std::size_t size = bytes_ + 2 * state::kHugePage;
+        void* mapped = MAP_FAILED;
+        const double seconds = seconds_of([&] {
+            mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (mapped == MAP_FAILED) return;
+            const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+            std::byte* start =
+                static_cast<std::byte*>(mapped) + (state::kHugePage - address % state::kHugePage) % state::kHugePage;
+            static_cast<void>(::madvise(start, bytes_ + state::kHugePage, MADV_HUGEPAGE));
+            std::memcpy(start, flat_.data(), bytes_);
+        });
+        if (mapped != MAP_FAILED) ::munmap(mapped, size);
+        return seconds;
+    }
+    double copy_to_touched() {
+        std::optional<PageMemory> fresh;
+        return seconds_of([&] {
+            fresh.emplace(bytes_);
+            std::memcpy(fresh->data(), flat_.data(), bytes_);
+        });
+    }
+
     Status hash_and_write() {
-        static_cast<void>(sha256_hex(flat_));
-        const std::span<const std::byte> whole = flat_;
+        static_cast<void>(sha256_hex(flat()));
+        const std::span<const std::byte> whole = flat();
         return write_file_atomically(file_, {&whole, 1}, true);
     }
     // Of the file that hash_and_write left.
     Status read_and_hash() {
         DP_ASSIGN_OR_RETURN(FileReader file, FileReader::open(file_));
-        RawBytes bytes(file.size());
+        const PageMemory memory(file.size());
+        const std::span<std::byte> bytes(memory.data(), file.size());
         DP_RETURN_IF_ERROR(file.read(bytes));
         static_cast<void>(sha256_hex(bytes));
         return {};
     }
+
+    std::span<std::byte> flat() const { return {flat_.data(), bytes_}; }
 
     state::StateShape shape_;
     Lane source_;
@@ -214,12 +264,29 @@ private:
     fs::path file_;
     Snapshot snapshot_;
     Snapshot plain_;  // without checksums
-    RawBytes flat_;
-    RawBytes warm_;
-    RawBytes kept_;
+    std::size_t bytes_ = 0;
+    PageMemory flat_;
+    PageMemory warm_;
 };
 
 }  // namespace
+
+std::vector<double> BoundedTimes::ratios() const {
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < seconds.size(); ++i) ratios.push_back(bound[i] / seconds[i]);
+    std::sort(ratios.begin(), ratios.end());
+    return ratios;
+}
+
+std::pair<double, double> BoundedTimes::middle_half() const {
+    const std::vector<double> sorted = ratios();
+    return {sorted[sorted.size() / 4], sorted[sorted.size() - 1 - sorted.size() / 4]};
+}
+
+bool BoundedTimes::inconclusive() const {
+    const auto [low, high] = middle_half();
+    return high - low > kMaxSpread * ratio();
+}
 
 Result<SnapshotTimes> measure_snapshots(std::size_t bytes, std::size_t repeats, const fs::path& scratch) {
     DP_ASSIGN_OR_RETURN(const AtomicDirectory directory,

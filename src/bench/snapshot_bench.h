@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -21,13 +22,19 @@ struct BoundedTimes {
     std::string bound_name;
     std::vector<double> seconds;
     std::vector<double> bound;
-    // Median bound over median time: 1 is as fast as the bound.
-    double ratio() const { return summarise(bound).median / summarise(seconds).median; }
+    // Bound over time of each repeat, ascending: what slows both down falls out. 1 is as fast as the bound.
+    std::vector<double> ratios() const;
+    double ratio() const { return summarise(ratios()).median; }
+    // Quartiles of the ratios: half of them lie between.
+    std::pair<double, double> middle_half() const;
+    // Whether the middle half is wider than kMaxSpread of the median.
+    bool inconclusive() const;
 };
 
 struct SnapshotTimes {
-    std::size_t bytes = 0;   // of the synthetic state
-    Position positions = 0;  // it covers
+    std::size_t bytes = 0;           // of the synthetic state
+    Position positions = 0;          // it covers
+    std::size_t memory_repeats = 0;  // of the operations in memory, which are short
     std::vector<BoundedTimes> operations;
 };
 

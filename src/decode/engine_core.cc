@@ -109,8 +109,7 @@ Status check_same_target(const state::Snapshot& snapshot, const state::Lane& lan
         for (const auto& page : state::canonical_pages(snapshot.shape, component, part.first, part.last)) {
             found.resize(page.bytes);
             state::read_canonical(lane, component, page, found.data());
-            if (std::equal(found.begin(), found.end(), part.bytes.begin() + static_cast<std::ptrdiff_t>(page.offset)))
-                continue;
+            if (std::ranges::equal(found, part.bytes.view(page.offset, page.bytes))) continue;
             return mismatch(fmt::format(
                 "recompute: page {} of component {} at positions [{}, {}) differs from what the snapshot's own tokens "
                 "give; nothing was restored; the snapshot is mislabelled, or another engine made it",

@@ -440,15 +440,16 @@ TEST_P(Invariant, ARefusedRestoreLeavesTheLaneUntouched) {
               StatusCode::mismatch);
     EXPECT_EQ(digests(e->lane(1)), before);
     for (auto& part : snapshot.value().components) {
-        part.bytes.back() ^= std::byte{1};
+        part.bytes.writable().back() ^= std::byte{1};
         EXPECT_EQ(e->core().restore(snapshot.value(), kIdentity, state::DraftRestore::exact, 1).code(),
                   StatusCode::corrupt)
             << state::component_name(part.component);
-        part.bytes.back() ^= std::byte{1};
-        part.bytes.pop_back();
+        part.bytes.writable().back() ^= std::byte{1};
+        const state::Payload whole = part.bytes;
+        part.bytes = state::Payload::copy_of(part.bytes.writable().first(whole.size() - 1));
         EXPECT_EQ(e->core().restore(snapshot.value(), kIdentity, state::DraftRestore::exact, 1).code(),
                   StatusCode::corrupt);
-        part.bytes.push_back(std::byte{0});
+        part.bytes = whole;
         EXPECT_EQ(digests(e->lane(1)), before);
     }
 }

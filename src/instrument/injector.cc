@@ -28,8 +28,9 @@ void each_draft_block(LaneType& lane, const Body& body) {
 // Makes `part` hold what the lane holds now: its label stays.
 void take_bytes(const Lane& lane, state::SnapshotComponent& part) {
     const state::ComponentRange range = state::component_range(lane, part.component);
+    const std::span<std::byte> bytes = part.bytes.writable();
     for (const auto& page : state::canonical_pages(lane.shape(), part.component, range.first, range.last))
-        state::read_canonical(lane, part.component, page, part.bytes.data() + page.offset);
+        state::read_canonical(lane, part.component, page, bytes.data() + page.offset);
 }
 
 void take_recurrent_state(const Lane& lane, state::Snapshot& snapshot) {
@@ -133,7 +134,7 @@ Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::
         }
         if (fault.kind == FaultKind::unsaved_component) {
             for (state::SnapshotComponent& part : snapshot.components) {
-                if (part.component == fault.component) std::memset(part.bytes.data(), 0xff, part.bytes.size());
+                if (part.component == fault.component) std::ranges::fill(part.bytes.writable(), std::byte{0xff});
             }
             state::reseal(snapshot);
             continue;

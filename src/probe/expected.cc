@@ -25,7 +25,7 @@ std::string int8_state_digest(const state::Snapshot& snapshot) {
     std::vector<Sha256Digest> digests;
     for (const auto& page : state::canonical_pages(snapshot.shape, part.component, part.first, part.last)) {
         std::vector<float> matrix(page.bytes / sizeof(float));
-        std::memcpy(matrix.data(), part.bytes.data() + page.offset, page.bytes);
+        std::memcpy(matrix.data(), part.bytes.view(page.offset, page.bytes).data(), page.bytes);
         state::through_int8_rows(matrix, snapshot.shape.value_dim);
         Sha256 hash;
         hash.update(std::as_bytes(std::span<const float>(matrix)));
@@ -57,8 +57,7 @@ void add_expected_restore(const state::Snapshot& snapshot, const RestoreTreatmen
     state::Lane lane(core.lane_count(), core.shape(), false);
     lane.draft.claim(part.first, part.last, state::RowSource::restored);
     for (const auto& page : state::canonical_pages(snapshot.shape, part.component, part.first, part.last)) {
-        state::write_canonical(lane, part.component, page,
-                               std::span<const std::byte>(part.bytes).subspan(page.offset, page.bytes));
+        state::write_canonical(lane, part.component, page, part.bytes.view(page.offset, page.bytes));
     }
     if (treatment.draft == state::DraftRestore::rows_q4) {
         rows_through_q4(lane.draft);

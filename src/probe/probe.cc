@@ -169,6 +169,7 @@ private:
         recorder_.ledger_event("snapshot", from, state::tier_name(settings_.treatment.tier), request_.prompt, {});
         if (settings_.level >= 2)
             add_expected_restore(snapshot, settings_.treatment, engine_.core(), recorder_.ledger.back());
+        recorder_.ledger_request(engine_.request_record(from.id()), from);
         const std::vector<TokenId> other(request_.prompt.rbegin(), request_.prompt.rend());
         DP_RETURN_IF_ERROR(faults_.at_snapshot(
             from.id(), std::span(request_.prompt).subspan(static_cast<std::size_t>(request_.boundary)), other,
@@ -215,6 +216,7 @@ private:
         engine_.set_request(to.id(), request());
         recorder_.ledger_event("restore", to, state::tier_name(settings_.treatment.tier), request_.prompt,
                                occupant_tokens);
+        recorder_.ledger_request(engine_.request_record(to.id()), to);
         return {};
     }
 

@@ -151,6 +151,20 @@ void Recorder::ledger_event(const std::string& name, const state::Lane& lane, st
     ledger.push_back(std::move(event));
 }
 
+void Recorder::ledger_request(const state::RequestRecord& record, const state::Lane& lane) {
+    if (options_.level < 2) return;
+    const std::string content = state::canonical_request(record);
+    LedgerComponent component;
+    component.component = state::kRequestComponent;
+    component.first = component.base = lane.length;
+    component.last = lane.length + 1;
+    component.rows_claimed = component.rows_written = 1;
+    component.sources = {{component.first, component.last, RowSource::computed}};
+    component.bytes = content.size();
+    component.digest = sha256_hex(content);
+    ledger.back().components.push_back(std::move(component));
+}
+
 void Recorder::count_rows(const state::Lane& lane) {
     for (const state::LedgerEntry& entry : state::lane_ledger(lane, false)) {
         ComponentRows counts;

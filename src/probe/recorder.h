@@ -41,6 +41,9 @@ public:
     // Records the lane's ledger under `event`; `tier` marks what came from or went to a store.
     void ledger_event(const std::string& event, const state::Lane& lane, std::string_view tier,
                       std::span<const TokenId> prompt, std::span<const TokenId> occupant);
+    // Adds what the lane's request needs besides its rows to the event recorded last: what is restored has to be what
+    // was saved, whatever the other arm does.
+    void ledger_request(const state::RequestRecord& record, const state::Lane& lane);
     // What the state read by the first decode cycle is made of.
     void count_rows(const state::Lane& lane);
 

@@ -39,7 +39,7 @@ std::size_t KvPages::head_block_bytes() const {
 
 std::byte* KvPages::head_block(std::size_t page, std::size_t layer, bool value, std::size_t head) const {
     const std::size_t index = (layer * 2 + (value ? 1 : 0)) * shape_.kv_heads + head;
-    return pages_[page].bytes.get() + index * head_block_bytes();
+    return pages_[page].bytes + index * head_block_bytes();
 }
 
 Status KvPages::reserve(Position last) {
@@ -52,11 +52,26 @@ Status KvPages::reserve(Position last) {
     const std::size_t needed = static_cast<std::size_t>(last / kPageTokens) + 1;
     while (pages_.size() < needed) {
         const std::size_t bytes = shape_.kv_page_bytes();
-        auto page = std::make_unique<std::byte[]>(bytes);
-        std::memset(page.get(), poison_ ? 0xff : 0, bytes);
-        pages_.push_back({std::move(page)});
+        if (pages_.size() == slab_pages_) add_slab();
+        std::byte* page = slabs_.back().data() + slab_used_;
+        slab_used_ += bytes;
+        if (poison_) std::memset(page, 0xff, bytes);  // new slabs hold zeros
+        pages_.push_back({page});
     }
     return {};
+}
+
+void KvPages::add_slab() {
+    constexpr std::size_t kLargestSlab = std::size_t{8} << 20;
+    constexpr std::size_t kSmallestSlab = std::size_t{64} << 10;
+    const std::size_t bytes = std::max<std::size_t>(shape_.kv_page_bytes(), 1);
+    const std::size_t left = (shape_.max_tokens + kPage - 1) / kPage - pages_.size();
+    const std::size_t wanted = std::max(pages_.size(), kSmallestSlab / bytes);
+    const std::size_t count =
+        std::min(left, std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(1, kLargestSlab / bytes)));
+    slabs_.emplace_back(count * bytes);
+    slab_pages_ += count;
+    slab_used_ = 0;
 }
 
 // Rows of one page are written by several threads at once.
@@ -89,7 +104,7 @@ void KvPages::write(std::size_t layer, Position position, const float* k, const 
             std::byte* row = block + slot * d * element_bytes();
             switch (shape_.kv_format) {
                 case KvFormat::f32: std::memcpy(row, source, d * sizeof(float)); break;
-                // A page row of 2-byte elements starts at an even offset of a new[] block, so it is aligned for Bf16.
+                // A page row of 2-byte elements starts at an even offset of a slab, so it is aligned for Bf16.
                 case KvFormat::bf16: kernels().to_bf16(source, d, reinterpret_cast<Bf16*>(row)); break;
                 case KvFormat::int8: {
                     float scale;
@@ -155,7 +170,7 @@ void KvPages::set_canonical_bytes(std::size_t page, Position first, Position las
     const std::byte* source = bytes.data();
     touch(page);
     if (count == kPage) {
-        copy_bytes(pages_[page].bytes.get(), source, shape_.kv_page_bytes());
+        copy_bytes(pages_[page].bytes, source, shape_.kv_page_bytes());
         return;
     }
     for (std::size_t layer = 0; layer < shape_.attention_layers; ++layer) {

@@ -9,11 +9,11 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/hash.h"
+#include "state/page_memory.h"
 #include "state/shape.h"
 
 namespace draftprobe::state {
@@ -38,10 +38,10 @@ public:
     // Whoever takes the mutable span writes now: the page's digest is forgotten.
     std::span<std::byte> page_bytes(std::size_t page) {
         touch(page);
-        return {pages_[page].bytes.get(), shape_.kv_page_bytes()};
+        return {pages_[page].bytes, shape_.kv_page_bytes()};
     }
     std::span<const std::byte> page_bytes(std::size_t page) const {
-        return {pages_[page].bytes.get(), shape_.kv_page_bytes()};
+        return {pages_[page].bytes, shape_.kv_page_bytes()};
     }
 
     // SHA-256 of a whole page, made once and kept until something is written to the page. Not for a page that is being
@@ -58,11 +58,12 @@ public:
 
 private:
     struct Page {
-        std::unique_ptr<std::byte[]> bytes;
+        std::byte* bytes = nullptr;  // in a slab
         mutable bool hashed = false;
         mutable Sha256Digest digest{};
     };
 
+    void add_slab();
     void touch(std::size_t page);
     std::size_t head_block_bytes() const;  // one layer, K or V, one head, 32 rows, with scales
     std::size_t element_bytes() const;
@@ -70,6 +71,11 @@ private:
 
     StateShape shape_;
     bool poison_ = false;
+    // Pages lie in slabs that grow with the lane, up to several huge pages: a page of its own each would cost a fault
+    // per 4 KiB when it is first written, and a miss per 4 KiB of address translation whenever it is copied.
+    std::vector<PageMemory> slabs_;
+    std::size_t slab_pages_ = 0;  // that all slabs hold together
+    std::size_t slab_used_ = 0;   // bytes of the last slab
     std::vector<Page> pages_;
     mutable std::size_t pages_hashed_ = 0;
 };

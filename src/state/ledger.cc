@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "base/hash.h"
-#include "state/raw_bytes.h"
 
 namespace draftprobe::state {
 
 namespace {
 
-Sha256Digest page_digest(const Lane& lane, Component component, const CanonicalPage& page, RawBytes& buffer) {
+Sha256Digest page_digest(const Lane& lane, Component component, const CanonicalPage& page,
+                         std::vector<std::byte>& buffer) {
     if (page.last - page.first == kPageTokens) {
         if (component == Component::target_kv)
             return lane.kv.page_digest(static_cast<std::size_t>(page.first / kPageTokens));
@@ -44,7 +44,7 @@ std::string merkle_root(std::span<const Sha256Digest> pages) {
 
 std::string component_digest(const Lane& lane, Component component) {
     const ComponentRange range = component_range(lane, component);
-    RawBytes buffer;
+    std::vector<std::byte> buffer;
     std::vector<Sha256Digest> digests;
     for (const CanonicalPage& page : canonical_pages(lane.shape(), component, range.first, range.last)) {
         digests.push_back(page_digest(lane, component, page, buffer));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/types.h"
@@ -41,5 +42,10 @@ struct RequestRecord {
 
     bool operator==(const RequestRecord&) const = default;
 };
+
+// A ledger's entry for a record: the name of the component, and its canonical content, one line a field. Floats are
+// their bits, so equal content is equal state.
+inline constexpr std::string_view kRequestComponent = "request";
+std::string canonical_request(const RequestRecord& record);
 
 }  // namespace draftprobe::state

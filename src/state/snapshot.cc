@@ -19,7 +19,18 @@ std::vector<CanonicalPage> pages_of(const Snapshot& snapshot, const SnapshotComp
 }
 
 std::span<const std::byte> bytes_of(const SnapshotComponent& part, const CanonicalPage& page) {
-    return std::span<const std::byte>(part.bytes).subspan(page.offset, page.bytes);
+    return part.bytes.view(page.offset, page.bytes);
+}
+
+// Complete KV pages are what prefixes of one text have in common, so they are cut into blocks that may be shared one by
+// one: whole pages, at least this many bytes, that a block's own structures stay small beside it.
+constexpr std::size_t kLeastBlock = std::size_t{16} << 10;
+
+std::size_t block_bytes(const StateShape& shape, Component component, std::size_t bytes) {
+    if (component != Component::target_kv || shape.kv_page_bytes() == 0) return std::max<std::size_t>(bytes, 1);
+    std::size_t block = shape.kv_page_bytes();
+    while (block < kLeastBlock) block *= 2;
+    return block;
 }
 
 // Two lanes may differ in how much they can hold, not in what a row is.
@@ -55,22 +66,31 @@ FirstRange allowed_first(const Snapshot& snapshot, Component component) {
     return {};
 }
 
-Status check_component(const Snapshot& snapshot, Component component, bool with_checksums) {
+Status check_range(const Snapshot& snapshot, Component component) {
     const SnapshotComponent* part = snapshot.find(component);
     if (part == nullptr) {
         return corrupt(fmt::format("snapshot: component {} is missing, expected all of target{}",
                                    component_name(component), snapshot.shape.draft_layers > 0 ? " and draft" : ""));
     }
     const FirstRange allowed = allowed_first(snapshot, component);
-    if (part->last != snapshot.length || part->first < allowed.earliest || part->first > allowed.latest) {
-        return corrupt(fmt::format("snapshot: component {} covers [{}, {}), expected [{}, {}) as the label says",
-                                   component_name(component), part->first, part->last, allowed.earliest,
-                                   snapshot.length));
-    }
+    if (part->last == snapshot.length && part->first >= allowed.earliest && part->first <= allowed.latest) return {};
+    return corrupt(fmt::format("snapshot: component {} covers [{}, {}), expected [{}, {}) as the label says",
+                               component_name(component), part->first, part->last, allowed.earliest, snapshot.length));
+}
+
+Status check_component(const Snapshot& snapshot, Component component, bool with_checksums) {
+    const SnapshotComponent* part = snapshot.find(component);
     const std::uint64_t expected = canonical_size(snapshot.shape, component, part->first, part->last);
     if (part->bytes.size() != expected) {
         return corrupt(fmt::format("snapshot: component {} holds {} bytes, expected {} for [{}, {})",
                                    component_name(component), part->bytes.size(), expected, part->first, part->last));
+    }
+    if (component == Component::target_kv && part->bytes.blocks().size() > 1 &&
+        part->bytes.block_bytes() % snapshot.shape.kv_page_bytes() != 0) {
+        return corrupt(
+            fmt::format("snapshot: component target_kv is cut into blocks of {} bytes, expected whole pages "
+                        "of {}",
+                        part->bytes.block_bytes(), snapshot.shape.kv_page_bytes()));
     }
     if (!with_checksums || part->checksums.empty()) return {};
     const std::vector<CanonicalPage> pages = pages_of(snapshot, *part);
@@ -88,6 +108,35 @@ Status check_component(const Snapshot& snapshot, Component component, bool with_
                         hex64(part->checksums[page.index])));
     }
     return {};
+}
+
+// Everything but what `of_component` checks of each component.
+template <class OfComponent>
+Status check_parts(const Snapshot& snapshot, const OfComponent& of_component) {
+    const bool aligned = snapshot.request.has_value() || snapshot.length % kPageTokens == 0;
+    if (snapshot.length < 0 || snapshot.tokens.size() != static_cast<std::size_t>(snapshot.length) || !aligned ||
+        static_cast<std::size_t>(snapshot.length) > snapshot.shape.max_tokens) {
+        return corrupt(fmt::format(
+            "snapshot: labelled {} positions and holds {} tokens; expected one token a position, {}at most {}",
+            snapshot.length, snapshot.tokens.size(),
+            snapshot.request ? "" : fmt::format("a multiple of {}, ", kPageTokens), snapshot.shape.max_tokens));
+    }
+    std::size_t expected = 0;
+    for (const Component component : kComponents) {
+        if (!has_component(snapshot.shape, component)) continue;
+        ++expected;
+        DP_RETURN_IF_ERROR(of_component(component));
+    }
+    if (snapshot.components.size() != expected) {
+        return corrupt(fmt::format("snapshot: holds {} components, expected each of {} once",
+                                   snapshot.components.size(), expected));
+    }
+    if (snapshot.shape.draft_layers == 0) return {};
+    const SnapshotComponent& rows = *snapshot.find(Component::draft_context);
+    const SnapshotComponent& rings = *snapshot.find(Component::draft_rings);
+    if (rows.first == rings.first) return {};
+    return corrupt(fmt::format("snapshot: component draft_ring covers [{}, {}), expected [{}, {}) as draft_context",
+                               rings.first, rings.last, rows.first, rows.last));
 }
 
 // Snapshots of the draft's context may hold more rows than the lane keeps.
@@ -202,15 +251,27 @@ Result<Snapshot> take_snapshot(const Lane& lane, StateIdentity identity, TakeOpt
         part.base = entry.base;
         part.sources = entry.sources;
         if (is_recurrent_component(entry.component)) part.consumed = lane.recurrent.current().consumed;
-        part.bytes.resize(entry.bytes);
+    }
+    make_room(snapshot);
+    for (SnapshotComponent& part : snapshot.components) {
         for (const CanonicalPage& page : pages_of(snapshot, part)) {
-            std::byte* target = part.bytes.data() + page.offset;
+            std::byte* target = part.bytes.fill(page.offset, page.bytes).data();
             read_canonical(lane, part.component, page, target);
             if (options.checksums)
                 part.checksums.push_back(xxh3_64(fresh_in_cache(lane, part.component, page, target)));
         }
     }
     return snapshot;
+}
+
+void make_room(Snapshot& snapshot) {
+    std::vector<Payload::Size> sizes;
+    for (const SnapshotComponent& part : snapshot.components) {
+        const std::size_t bytes = canonical_size(snapshot.shape, part.component, part.first, part.last);
+        sizes.push_back({bytes, block_bytes(snapshot.shape, part.component, bytes)});
+    }
+    std::vector<Payload> payloads = Payload::unwritten(sizes);
+    for (std::size_t i = 0; i < payloads.size(); ++i) snapshot.components[i].bytes = std::move(payloads[i]);
 }
 
 void reseal(Snapshot& snapshot) {
@@ -235,31 +296,15 @@ std::string snapshot_digest(const Snapshot& snapshot, Component component) {
     return merkle_root(page_digests(snapshot, *snapshot.find(component)));
 }
 
+Status check_layout(const Snapshot& snapshot) {
+    return check_parts(snapshot, [&](Component component) { return check_range(snapshot, component); });
+}
+
 Status check_snapshot(const Snapshot& snapshot, bool with_checksums) {
-    const bool aligned = snapshot.request.has_value() || snapshot.length % kPageTokens == 0;
-    if (snapshot.length < 0 || snapshot.tokens.size() != static_cast<std::size_t>(snapshot.length) || !aligned ||
-        static_cast<std::size_t>(snapshot.length) > snapshot.shape.max_tokens) {
-        return corrupt(fmt::format(
-            "snapshot: labelled {} positions and holds {} tokens; expected one token a position, {}at most {}",
-            snapshot.length, snapshot.tokens.size(),
-            snapshot.request ? "" : fmt::format("a multiple of {}, ", kPageTokens), snapshot.shape.max_tokens));
-    }
-    std::size_t expected = 0;
-    for (const Component component : kComponents) {
-        if (!has_component(snapshot.shape, component)) continue;
-        ++expected;
-        DP_RETURN_IF_ERROR(check_component(snapshot, component, with_checksums));
-    }
-    if (snapshot.components.size() != expected) {
-        return corrupt(fmt::format("snapshot: holds {} components, expected each of {} once",
-                                   snapshot.components.size(), expected));
-    }
-    if (snapshot.shape.draft_layers == 0) return {};
-    const SnapshotComponent& rows = *snapshot.find(Component::draft_context);
-    const SnapshotComponent& rings = *snapshot.find(Component::draft_rings);
-    if (rows.first == rings.first) return {};
-    return corrupt(fmt::format("snapshot: component draft_ring covers [{}, {}), expected [{}, {}) as draft_context",
-                               rings.first, rings.last, rows.first, rows.last));
+    return check_parts(snapshot, [&](Component component) -> Status {
+        DP_RETURN_IF_ERROR(check_range(snapshot, component));
+        return check_component(snapshot, component, with_checksums);
+    });
 }
 
 Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, const Lane& lane) {

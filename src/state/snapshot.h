@@ -3,7 +3,8 @@
 // Prefix snapshots stand at a page-aligned boundary without an anchor. A snapshot of a request in progress (suspend)
 // may stand anywhere; it carries the pending anchor and the rest of the request (RequestRecord).
 //
-// A snapshot owns its bytes; restoring copies out of it, so a borrower can never write into it. Restore checks
+// Restoring copies out of a snapshot, so a borrower can never write into it; copies of a snapshot share its bytes until
+// one of them is changed. Restore checks
 // identity, shape, ranges, sizes and the checksum of every page *before* it touches the lane: a refused restore leaves
 // the lane bit-identical.
 #pragma once
@@ -15,7 +16,7 @@
 
 #include "state/identity.h"
 #include "state/ledger.h"
-#include "state/raw_bytes.h"
+#include "state/payload.h"
 #include "state/request_record.h"
 #include "state/restore_form.h"
 
@@ -31,7 +32,7 @@ struct SnapshotComponent {
     // Of the recurrent components: tokens that the state consumed, whatever the label says. A restore checks the label
     // alone and passes this on to the lane's ledger.
     Position consumed = 0;
-    RawBytes bytes;  // canonical layout (state/canonical.h)
+    Payload bytes;  // canonical layout (state/canonical.h); every page lies in one block
     // XXH3-64 of each canonical page: finds changed memory at the speed of memory. Empty: taken without.
     std::vector<std::uint64_t> checksums;
 };
@@ -60,6 +61,9 @@ struct TakeOptions {
 // snapshot would make them look right.
 Result<Snapshot> take_snapshot(const Lane& lane, StateIdentity identity, TakeOptions options = {});
 
+// Gives every component unwritten bytes for the range it covers. Requires check_layout, and that the sizes fit memory.
+void make_room(Snapshot& snapshot);
+
 // Makes every checksum again from the bytes as they are now.
 void reseal(Snapshot& snapshot);
 
@@ -68,6 +72,8 @@ void reseal(Snapshot& snapshot);
 std::vector<Sha256Digest> page_digests(const Snapshot& snapshot, const SnapshotComponent& part);
 std::string snapshot_digest(const Snapshot& snapshot, Component component);
 
+// Whether label, tokens and the ranges of all components agree, whatever bytes there are. Errors: corrupt.
+Status check_layout(const Snapshot& snapshot);
 // Whether the snapshot agrees with itself: label, tokens, ranges and sizes; checksums too when asked for. Errors:
 // corrupt, naming component, found and expected.
 Status check_snapshot(const Snapshot& snapshot, bool with_checksums);

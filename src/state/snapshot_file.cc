@@ -117,10 +117,9 @@ Status read_component(const ComponentDigests& digests, const ReadBytes& read, co
         return corrupt(fmt::format("{}: component {} lists {} pages, expected {}", subject,
                                    component_name(part.component), digests.pages.size(), pages.size()));
     }
-    part.bytes.resize(digests.bytes);
     std::vector<Sha256Digest> found;
     for (const CanonicalPage& page : pages) {
-        const std::span<std::byte> target(part.bytes.data() + page.offset, page.bytes);
+        const std::span<std::byte> target = part.bytes.fill(page.offset, page.bytes);
         DP_RETURN_IF_ERROR(read(target));
         Sha256 hash;
         hash.update(target);
@@ -156,6 +155,9 @@ Result<Snapshot> read_from(const ReadBytes& read, std::uint64_t file_bytes, std:
     DP_RETURN_IF_ERROR(check_sizes(header, fields.payload_bytes, subject));
     Snapshot& snapshot = header.snapshot;
     DP_RETURN_IF_ERROR(read_tokens(header, read, snapshot, subject));
+    // Before any page is read: pages of another range would not be those that memory is cut for.
+    DP_RETURN_IF_ERROR(check_layout(snapshot).with_context(subject));
+    make_room(snapshot);
     for (std::size_t i = 0; i < snapshot.components.size(); ++i) {
         DP_RETURN_IF_ERROR(read_component(header.digests[i], read, snapshot.shape, snapshot.components[i], subject));
     }
@@ -202,7 +204,9 @@ Status write_snapshot(const Snapshot& snapshot, const fs::path& path, bool force
     const Prologue prologue = make_prologue(fields);
     std::vector<std::span<const std::byte>> parts = {prologue, std::as_bytes(std::span(header)),
                                                      std::as_bytes(std::span(snapshot.tokens))};
-    for (const SnapshotComponent& part : snapshot.components) parts.push_back(part.bytes);
+    for (const SnapshotComponent& part : snapshot.components) {
+        for (const Payload::Block& block : part.bytes.blocks()) parts.push_back(block->bytes());
+    }
     return write_file_atomically(path, parts, force);
 }
 

@@ -1,10 +1,12 @@
 #include "state/snapshot.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -79,6 +81,36 @@ RequestRecord a_request() {
     return request;
 }
 
+TEST(RequestRecord, EveryFieldReachesItsCanonicalContent) {
+    const RequestRecord whole = a_request();
+    EXPECT_EQ(canonical_request(whole), canonical_request(a_request()));
+    const auto changes = [&](auto change) {
+        RequestRecord record = whole;
+        change(record);
+        EXPECT_NE(record, whole);
+        EXPECT_NE(canonical_request(record), canonical_request(whole)) << canonical_request(record);
+    };
+    using Record = RequestRecord&;
+    changes([](Record r) { r.anchor = 1; });
+    changes([](Record r) { ++r.emitted; });
+    changes([](Record r) { ++r.max_new_tokens; });
+    changes([](Record r) { r.stop_ids.pop_back(); });
+    changes([](Record r) { r.temperature = std::nextafter(r.temperature, 1.0f); });
+    changes([](Record r) { ++r.top_k; });
+    changes([](Record r) { r.top_p = std::nextafter(r.top_p, 1.0f); });
+    changes([](Record r) { r.min_p = 0; });
+    changes([](Record r) { ++r.seed; });
+    changes([](Record r) { ++r.request; });
+    changes([](Record r) { r.controller.reset(); });
+    changes([](Record r) { r.controller->kind = "full"; });
+    changes([](Record r) { ++r.controller->block; });
+    changes([](Record r) { ++r.controller->lanes; });
+    changes([](Record r) { r.controller->successes[1] = std::nextafter(2.5, 3.0); });
+    changes([](Record r) { r.controller->failures.push_back(0); });
+    changes([](Record r) { r.controller->cost[0] = 0; });
+    changes([](Record r) { r.controller->seed_digest = "x"; });
+}
+
 TEST(Snapshot, RefusalsNameEveryGroupAndLeaveTheLaneBitIdentical) {
     Snapshot snapshot = snapshot_of(96);
     Lane lane(1, small_shape(KvFormat::int8), true);
@@ -130,7 +162,7 @@ TEST(Snapshot, RefusalsNameEveryGroupAndLeaveTheLaneBitIdentical) {
     refused(bad, kIdentity, StatusCode::corrupt, "holds 6 components");
     for (std::size_t part = 0; part < snapshot.components.size(); ++part) {
         bad = snapshot;
-        bad.components[part].bytes[bad.components[part].bytes.size() / 2] ^= std::byte{0x10};
+        bad.components[part].bytes.writable()[bad.components[part].bytes.size() / 2] ^= std::byte{0x10};
         refused(bad, kIdentity, StatusCode::corrupt, "bytes were changed after it was made");
     }
     Lane small(
@@ -327,6 +359,36 @@ TEST(SnapshotFile, ForeignVersionsLabelsAndShapesAreNamed) {
     EXPECT_TRUE(parsed(with_header(good, "\"request\":null", "\"request\":null ")).ok());
 }
 
+// Sizes that add up, for a range whose pages lie elsewhere: refused before a page is read.
+TEST(SnapshotFile, RangesThatTheLabelDoesNotAllowAreRefusedFirst) {
+    TestDirectory directory;
+    const Snapshot made = snapshot_of(96);
+    ASSERT_TRUE(write_snapshot(made, directory / "file", false).ok());
+    std::string file = slurp(directory / "file");
+    const std::size_t cut = 5 * made.shape.kv_token_bytes();
+    const std::size_t whole = made.components[0].bytes.size();
+    file = with_header(file, R"("component":"target_kv","first":0)", R"("component":"target_kv","first":5)");
+    file = with_header(file, "\"rows_claimed\":96", "\"rows_claimed\":91");
+    file = with_header(file, "\"rows_written\":96", "\"rows_written\":91");
+    file = with_header(file, fmt::format("\"bytes\":{}", whole), fmt::format("\"bytes\":{}", whole - cut));
+    file.resize(file.size() - cut);
+    const std::uint64_t payload = made.bytes() - cut;
+    std::memcpy(file.data() + 24, &payload, sizeof payload);
+    const Status status = parsed(file);
+    EXPECT_EQ(status.code(), StatusCode::corrupt);
+    EXPECT_THAT(status.message(), HasSubstr("component target_kv covers [5, 96), expected [0, 96)"));
+}
+
+TEST(Snapshot, PagesThatDoNotLieInOneBlockAreRefused) {
+    Snapshot bad = snapshot_of(96);
+    const std::size_t bytes = bad.components[0].bytes.size();
+    const Payload::Size size{bytes, bytes / 2 + 1};
+    Payload other = std::move(Payload::unwritten({&size, 1}).front());
+    std::ranges::copy(bad.components[0].bytes.writable(), other.writable().begin());
+    bad.components[0].bytes = other;
+    EXPECT_THAT(check_snapshot(bad, true).message(), HasSubstr("expected whole pages"));
+}
+
 TEST(SnapshotFile, NothingIsReplacedOrLeftHalf) {
     TestDirectory directory;
     const Snapshot snapshot = snapshot_of(96);
@@ -335,7 +397,7 @@ TEST(SnapshotFile, NothingIsReplacedOrLeftHalf) {
     EXPECT_EQ(write_snapshot(snapshot, path, false).code(), StatusCode::invalid_argument);
     EXPECT_EQ(slurp(path), "mine");
     Snapshot bad = snapshot;
-    bad.components[0].bytes[5] ^= std::byte{1};
+    bad.components[0].bytes.writable()[5] ^= std::byte{1};
     EXPECT_EQ(write_snapshot(bad, path, true).code(), StatusCode::corrupt);
     EXPECT_EQ(slurp(path), "mine");
     EXPECT_EQ(write_snapshot(snapshot, directory / "no" / "file", false).code(), StatusCode::not_found);

@@ -55,6 +55,29 @@ TEST(KvPages, RandomWritesReadBackAsTheirRoundedValues) {
     }
 }
 
+// Pages of one lane lie in slabs of growing size: none reaches into another, whatever the slab.
+TEST(KvPages, PagesAreApartAndNewOnesArePoisonedOrZero) {
+    for (const bool poison : {false, true}) {
+        StateShape shape = small_shape(KvFormat::bf16);
+        shape.max_tokens = 32 * 300 - 5;
+        KvPages pages(shape, poison);
+        for (std::size_t page = 0; page < 300; ++page) {
+            ASSERT_TRUE(pages.reserve(std::min<Position>(static_cast<Position>(page * 32), 32 * 300 - 6)).ok());
+            const std::span<std::byte> bytes = pages.page_bytes(page);
+            ASSERT_EQ(bytes.size(), shape.kv_page_bytes());
+            const std::byte fresh{static_cast<unsigned char>(poison ? 0xff : 0)};
+            ASSERT_TRUE(std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == fresh; })) << page;
+            std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(page % 251));
+        }
+        for (std::size_t page = 0; page < 300; ++page) {
+            const auto bytes = std::as_const(pages).page_bytes(page);
+            ASSERT_TRUE(std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) {
+                return b == static_cast<std::byte>(page % 251);
+            })) << page;
+        }
+    }
+}
+
 TEST(KvPages, PositionsBeyondTheLaneAreExhausted) {
     KvPages pages(small_shape(KvFormat::bf16), false);
     EXPECT_TRUE(pages.reserve(199).ok());

@@ -1,8 +1,10 @@
 #include "state/store.h"
 
 #include <gmock/gmock.h>
+#include <malloc.h>
 
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "state/test_lane.h"
@@ -29,7 +31,7 @@ std::vector<TokenId> prompt(TokenId first, std::size_t count) {
 }
 
 // Collisions everywhere: what is found is decided by equality alone.
-std::uint64_t one_hash(std::uint64_t, std::span<const TokenId>) { return 1; }
+std::uint64_t one_hash(std::uint64_t, std::span<const std::byte>) { return 1; }
 
 TEST(PrefixStore, TheLongestExactPrefixWinsWhateverTheHash) {
     for (const PrefixStore::ChainHash hash : {PrefixStore::ChainHash{}, &one_hash}) {
@@ -125,6 +127,221 @@ TEST(PrefixStore, StaysWithinItsBudgetAndCountsRealBytes) {
     EXPECT_EQ(store.usage().evictions + store.usage().entries, 200u);
 }
 
+// Snapshots of one text under names "0", "1", ..: all their common pages are equal.
+struct Family {
+    StateShape shape;
+    std::vector<Position> lengths;
+
+    std::shared_ptr<const Snapshot> snapshot(std::size_t i) const {
+        Lane lane(0, shape, false);
+        fill(lane, lengths[i], 5);
+        return std::make_shared<const Snapshot>(std::move(take_snapshot(lane, kIdentity).value()));
+    }
+};
+
+Family small_family() {
+    Family family{shape(), {256, 128, 320}};  // blocks of 64 positions
+    family.shape.max_tokens = 320;
+    return family;
+}
+
+bool same_bytes(const Snapshot& a, const Snapshot& b) {
+    return std::equal(a.components.begin(), a.components.end(), b.components.begin(), b.components.end(),
+                      [](const auto& left, const auto& right) { return left.bytes == right.bytes; });
+}
+
+TEST(PrefixStore, CommonPagesOfPrefixesAreHeldOnce) {
+    const Family family = small_family();
+    std::vector<std::shared_ptr<const Snapshot>> made;
+    for (std::size_t i = 0; i < 3; ++i) made.push_back(family.snapshot(i));
+    for (const PrefixStore::ChainHash hash : {PrefixStore::ChainHash{}, &one_hash}) {
+        PrefixStore store(1 << 20, hash);
+        for (std::size_t i = 0; i < 3; ++i) ASSERT_TRUE(store.put(made[i], std::to_string(i)).ok());
+        std::vector<std::shared_ptr<const Snapshot>> kept;
+        for (std::size_t i = 0; i < 3; ++i) {
+            kept.push_back(store.find_named(kIdentity, made[i]->tokens, std::to_string(i)));
+            ASSERT_NE(kept[i], nullptr);
+            EXPECT_TRUE(same_bytes(*kept[i], *made[i]));
+            EXPECT_TRUE(check_snapshot(*kept[i], true).ok());
+            EXPECT_EQ(kept[i]->tokens, made[i]->tokens);
+        }
+        const auto block = [&](std::size_t i, std::size_t at) { return kept[i]->components[0].bytes.blocks().at(at); };
+        for (std::size_t at = 0; at < 4; ++at) EXPECT_EQ(block(0, at), block(2, at));
+        for (std::size_t at = 0; at < 2; ++at) EXPECT_EQ(block(0, at), block(1, at));
+        EXPECT_EQ(made[2]->components[0].bytes.blocks().size(), 5u);
+        // Recurrent state is of one length alone, equal checksums or not.
+        EXPECT_NE(kept[0]->components[1].bytes.blocks()[0], kept[2]->components[1].bytes.blocks()[0]);
+    }
+}
+
+TEST(PrefixStore, OnlyEqualBytesOfOneIdentityAreShared) {
+    const Family family = small_family();
+    const auto first = family.snapshot(0);
+    for (const PrefixStore::ChainHash hash : {PrefixStore::ChainHash{}, &one_hash}) {
+        PrefixStore store(1 << 20, hash);
+        ASSERT_TRUE(store.put(first, "first").ok());
+        Snapshot changed = *first;
+        changed.components[0].bytes.writable()[70 << 8] ^= std::byte{1};
+        reseal(changed);
+        const auto other = std::make_shared<const Snapshot>(changed);
+        ASSERT_TRUE(store.put(other, "changed").ok());
+        const auto kept = store.find_named(kIdentity, first->tokens, "changed");
+        const auto& blocks = kept->components[0].bytes.blocks();
+        for (std::size_t at = 0; at < blocks.size(); ++at) {
+            EXPECT_EQ(blocks[at] == first->components[0].bytes.blocks()[at], at != (70 << 8) / (16 << 10)) << at;
+        }
+        EXPECT_TRUE(same_bytes(*kept, changed));
+        EXPECT_FALSE(same_bytes(*kept, *first));
+
+        Snapshot foreign = *family.snapshot(0);
+        foreign.identity.target = "another";
+        ASSERT_TRUE(store.put(std::make_shared<const Snapshot>(foreign), "first").ok());
+        const auto apart = store.find_named(foreign.identity, foreign.tokens, "first");
+        EXPECT_NE(apart->components[0].bytes.blocks()[0], first->components[0].bytes.blocks()[0]);
+    }
+}
+
+TEST(PrefixStore, SharedBytesAreCountedOnceInEveryOrderOfEviction) {
+    const Family family = small_family();
+    const auto payload = [](const std::vector<std::shared_ptr<const Snapshot>>& snapshots) {
+        ResidentPayload resident;
+        for (const auto& snapshot : snapshots) resident.add(*snapshot);
+        return resident.bytes();
+    };
+    std::vector<std::vector<TokenId>> tokens;
+    std::size_t entry = 0;  // what the store needs for one
+    std::size_t apart = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+        const auto snapshot = family.snapshot(i);
+        PrefixStore alone(1 << 20);
+        ASSERT_TRUE(alone.put(snapshot).ok());
+        entry = alone.usage().bytes - resident_bytes(*snapshot);
+        tokens.push_back(snapshot->tokens);
+        apart += alone.usage().bytes;
+    }
+    std::vector<std::size_t> order = {0, 1, 2};
+    do {
+        PrefixStore store(1 << 20);
+        for (std::size_t i = 0; i < 3; ++i) ASSERT_TRUE(store.put(family.snapshot(i), std::to_string(i)).ok());
+        EXPECT_LT(store.usage().bytes, apart * 3 / 4);
+        for (std::size_t gone = 1; gone <= 3; ++gone) {
+            const std::size_t last = order[gone - 1];
+            ASSERT_TRUE(store.evict_named(kIdentity, tokens[last], std::to_string(last)));
+            std::vector<std::shared_ptr<const Snapshot>> left;
+            std::size_t expected = 0;
+            for (std::size_t i = gone; i < 3; ++i) {
+                left.push_back(store.find_named(kIdentity, tokens[order[i]], std::to_string(order[i])));
+                ASSERT_NE(left.back(), nullptr);
+                ASSERT_TRUE(check_snapshot(*left.back(), true).ok());
+                ASSERT_TRUE(same_bytes(*left.back(), *family.snapshot(order[i])));
+                expected += entry + resident_bytes(*left.back()) - payload({left.back()});
+            }
+            EXPECT_EQ(store.usage().bytes, expected + payload(left));
+        }
+        EXPECT_EQ(store.usage().bytes, 0u);
+    } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST(PrefixStore, WhatIsLentKeepsOnlyItself) {
+    const Family family = small_family();
+    PrefixStore store(1 << 20);
+    for (std::size_t i = 0; i < 3; ++i) ASSERT_TRUE(store.put(family.snapshot(i), std::to_string(i)).ok());
+    const auto short_one = family.snapshot(1);
+    const auto lent = store.find_named(kIdentity, short_one->tokens, "1");
+    EXPECT_FALSE(store.evict_named(kIdentity, short_one->tokens, "1"));
+    EXPECT_EQ(store.evict_all(), 2u);
+    EXPECT_TRUE(same_bytes(*lent, *short_one));
+    ResidentPayload alone;
+    alone.add(*lent);
+    EXPECT_LT(store.usage().bytes, resident_bytes(*lent) + 1024);
+    // Its pages lie in the memory of the longer one, of which whole small pages were given back.
+    EXPECT_LT(alone.bytes(), lent->bytes() + kSmallPage + 2048);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kOwnHeap = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+constexpr bool kOwnHeap = false;
+#else
+constexpr bool kOwnHeap = true;
+#endif
+#else
+constexpr bool kOwnHeap = true;
+#endif
+
+std::size_t heap_in_use() {
+    const auto info = ::mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+TEST(PrefixStore, CountsWhatTheHeapGaveOutToTwoPercent) {
+    if (!kOwnHeap) GTEST_SKIP() << "another heap";
+    for (const bool shared : {false, true}) {
+        std::vector<std::shared_ptr<const Snapshot>> made;
+        Family family{shape(), {}};
+        for (int i = 0; i < 400; ++i) {
+            if (shared) {
+                family.lengths.push_back(i % 2 == 0 ? 64 : 96);
+                made.push_back(family.snapshot(static_cast<std::size_t>(i)));
+            } else {
+                made.push_back(prefix(i * 1000, i % 3 == 0 ? 32 : 96));
+            }
+        }
+        auto store = std::make_unique<PrefixStore>(64 << 20);
+        for (std::size_t i = 0; i < made.size(); ++i) {
+            ASSERT_LT(made[i]->bytes(), std::size_t{64} << 10) << "not on the heap";
+            ASSERT_TRUE(store->put(std::move(made[i]), std::to_string(i)).ok());
+        }
+        // Many, since the heap keeps some of what is freed in a thread's cache and still calls it used.
+        const auto counted = static_cast<double>(store->usage().bytes);
+        const std::size_t before = heap_in_use();
+        store.reset();
+        const auto real = static_cast<double>(before - heap_in_use());
+        EXPECT_NEAR(counted, real, 0.02 * real) << "shared " << shared;
+    }
+}
+
+// Anonymous memory that the process has resident, as the kernel counts it.
+std::size_t anonymous_bytes() {
+    std::ifstream file("/proc/self/smaps_rollup");
+    std::string word;
+    std::size_t kib = 0;
+    while (file >> word) {
+        if (word == "Anonymous:" && file >> kib) return kib << 10;
+    }
+    return 0;
+}
+
+TEST(PrefixStore, CountsWhatTheSystemGaveOutToTwoPercent) {
+    if (!kOwnHeap || anonymous_bytes() == 0) GTEST_SKIP() << "another heap, or no figures";
+    Family family{shape(), {2048, 1024, 3072}};
+    family.shape.attention_layers = 16;
+    family.shape.kv_heads = 4;  // 8 KiB a position
+    family.shape.max_tokens = 4096;
+    std::vector<std::vector<TokenId>> tokens;
+    const std::size_t before = anonymous_bytes();
+    PrefixStore store(256 << 20);
+    for (std::size_t i = 0; i < 3; ++i) {
+        const auto made = family.snapshot(i);
+        tokens.push_back(made->tokens);
+        ASSERT_TRUE(store.put(made, std::to_string(i)).ok());
+    }
+    const auto expect_counted = [&] {
+        const auto real = static_cast<double>(anonymous_bytes() - before);
+        const auto counted = static_cast<double>(store.usage().bytes);
+        EXPECT_NEAR(counted, real, 0.02 * real + (256 << 10));
+    };
+    EXPECT_LT(store.usage().bytes, std::size_t{30} << 20) << "24 MiB are shared by 48";
+    expect_counted();
+    ASSERT_TRUE(store.evict_named(kIdentity, tokens[2], "2"));
+    EXPECT_LT(store.usage().bytes, std::size_t{20} << 20) << "the longest one's own third is gone";
+    expect_counted();
+    ASSERT_TRUE(store.evict_named(kIdentity, tokens[0], "0"));
+    EXPECT_LT(store.usage().bytes, std::size_t{12} << 20);
+    expect_counted();
+}
+
 TEST(PrefixStore, RefusesWhatIsNoPrefixOrContradictsItself) {
     PrefixStore store(1 << 20);
     EXPECT_EQ(store.put(nullptr).code(), StatusCode::invalid_argument);
@@ -132,7 +349,7 @@ TEST(PrefixStore, RefusesWhatIsNoPrefixOrContradictsItself) {
     mid.request = RequestRecord{};
     EXPECT_EQ(store.put(std::make_shared<const Snapshot>(mid)).code(), StatusCode::invalid_argument);
     Snapshot flipped = *prefix(1, 64);
-    flipped.components[0].bytes[9] ^= std::byte{1};
+    flipped.components[0].bytes.writable()[9] ^= std::byte{1};
     EXPECT_EQ(store.put(std::make_shared<const Snapshot>(flipped)).code(), StatusCode::corrupt);
     EXPECT_EQ(store.usage().entries, 0u);
 }

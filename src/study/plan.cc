@@ -104,7 +104,8 @@ public:
     Parser(const Json& json, std::string subject) : json_(json), subject_(std::move(subject)) {}
 
     Result<Plan> run() {
-        DP_RETURN_IF_ERROR(check_members(json_, subject_, {"format", "version", "lanes", "requests", "steps"}));
+        DP_RETURN_IF_ERROR(
+            check_members(json_, subject_, {"format", "version", "lanes", "store_bytes", "requests", "steps"}));
         DP_ASSIGN_OR_RETURN(const std::string format, json_get_string(json_, "format", subject_));
         if (format != kPlanFormat) {
             return corrupt(
@@ -117,6 +118,11 @@ public:
         }
         DP_ASSIGN_OR_RETURN(const std::int64_t lanes, json_get_int(json_, "lanes", subject_, 1, kMaxPlanLanes));
         plan_.lanes = static_cast<int>(lanes);
+        if (json_find(json_, "store_bytes") != nullptr) {
+            DP_ASSIGN_OR_RETURN(const std::int64_t bytes,
+                                json_get_int(json_, "store_bytes", subject_, 1, kMaxPlanStore));
+            plan_.store_bytes = static_cast<std::size_t>(bytes);
+        }
         DP_RETURN_IF_ERROR(requests());
         DP_RETURN_IF_ERROR(steps());
         return std::move(plan_);

@@ -21,6 +21,7 @@ inline constexpr std::uint64_t kMaxPlanBytes = 64u << 20;
 inline constexpr std::size_t kMaxPlanRequests = 64;
 inline constexpr std::size_t kMaxPlanSteps = 1000;
 inline constexpr int kMaxPlanLanes = 16;
+inline constexpr std::int64_t kMaxPlanStore = std::int64_t{1} << 50;
 
 // Where a request's tokens are: here, or in a file beside the plan.
 struct PlanPrompt {
@@ -66,6 +67,8 @@ struct PlanStep {
 
 struct Plan {
     int lanes = 2;
+    // Budget of the prefix store that holds snapshots of tier memory; absent: no bound.
+    std::optional<std::size_t> store_bytes;
     std::vector<PlanRequest> requests;
     std::vector<PlanStep> steps;
 };

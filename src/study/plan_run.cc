@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 
@@ -66,10 +67,13 @@ struct Run {
     std::shared_ptr<std::size_t> lent_step;  // of the lane that it was borrowed from
 };
 
+// A snapshot of tier memory is in the plan's store, under its tokens and name.
 struct Saved {
-    std::optional<state::Snapshot> memory;
-    fs::path file;                   // empty: not on disk
-    std::vector<LedgerEvent> event;  // "snapshot" of the run that was saved; none below level 2
+    std::vector<TokenId> tokens;
+    std::shared_ptr<const state::Snapshot> spoiled;  // instead of the one in the store, which takes no damaged ones
+    bool evicted = false;                            // by a step of the plan
+    fs::path file;                                   // empty: not on disk
+    std::vector<LedgerEvent> event;                  // "snapshot" of the run that was saved; none below level 2
     int lane = 0;
 };
 
@@ -107,7 +111,8 @@ public:
           drafter_(*engine.core().draft_forward()),
           sinks_(static_cast<std::size_t>(plan.lanes)),
           lanes_(static_cast<std::size_t>(plan.lanes)),
-          identity_(probe::state_identity(assembly, {}, settings)) {}
+          identity_(probe::state_identity(assembly, {}, settings)),
+          store_(plan.store_bytes.value_or(std::numeric_limits<std::size_t>::max())) {}
 
     Result<PlanResult> run(const std::function<void(std::string_view, std::size_t, std::size_t)>& progress) {
         engine_.observer().set_sink(&sinks_);
@@ -120,6 +125,8 @@ public:
         }
         engine_.observer().set_sink(nullptr);
         for (int lane = 0; lane < plan_.lanes; ++lane) leave(lane);
+        result_.store = store_.usage();
+        result_.store_bounded = plan_.store_bytes.has_value();
         std::error_code error;
         for (const auto& [name, saved] : saved_) {
             if (!saved.file.empty()) fs::remove(saved.file, error);
@@ -138,8 +145,8 @@ private:
             case PlanVerb::save: return save(step);
             case PlanVerb::restore: return step.refused ? expect_refusal(step, index) : restore(step);
             case PlanVerb::borrow: return borrow(step);
-            case PlanVerb::evict: saved_[step.snapshot].memory.reset(); return {};
-            case PlanVerb::spoil: return spoil(saved_[step.snapshot]);
+            case PlanVerb::evict: forget(step.snapshot); return {};
+            case PlanVerb::spoil: return spoil(step.snapshot);
             case PlanVerb::run: return run_lanes(step);
         }
         return {};
@@ -193,13 +200,17 @@ private:
     Status save(const PlanStep& step) {
         Run& run = *on(step.lane);
         const state::Lane& lane = engine_.lane(step.lane);
+        forget(step.snapshot);
         Saved saved;
-        DP_ASSIGN_OR_RETURN(saved.memory, state::take_snapshot(lane, identity_));
+        DP_ASSIGN_OR_RETURN(state::Snapshot taken, state::take_snapshot(lane, identity_));
+        saved.tokens = taken.tokens;
         saved.lane = step.lane;
         if (step.to_disk) {
             saved.file = directory_ / fmt::format("{}.snapshot", step.snapshot);
-            DP_RETURN_IF_ERROR(state::write_snapshot(*saved.memory, saved.file, true));
+            DP_RETURN_IF_ERROR(state::write_snapshot(taken, saved.file, true));
         }
+        const Status kept = store_.put(std::make_shared<const state::Snapshot>(std::move(taken)), step.snapshot);
+        if (!kept.ok() && !(step.to_disk && kept.code() == StatusCode::exhausted)) return kept;
         // Recorded with the run that will use it.
         run.recorder->ledger_event("snapshot", lane, step.to_disk ? "disk" : "memory", request_of(run).prompt, {});
         if (!run.recorder->ledger.empty() && run.recorder->ledger.back().event == "snapshot") {
@@ -210,48 +221,79 @@ private:
         return {};
     }
 
-    static Status spoil(Saved& saved) {
-        for (state::SnapshotComponent& part : saved.memory->components) {
+    // The snapshot leaves memory.
+    void forget(const std::string& name) {
+        Saved& saved = saved_[name];
+        static_cast<void>(store_.evict_named(identity_, saved.tokens, name));
+        saved.spoiled.reset();
+        saved.evicted = true;
+    }
+
+    Status spoil(const std::string& name) {
+        DP_ASSIGN_OR_RETURN(const Loaded loaded, load(name));
+        state::Snapshot damaged = *loaded.snapshot;
+        for (state::SnapshotComponent& part : damaged.components) {
             if (part.bytes.empty()) continue;
-            part.bytes[part.bytes.size() / 2] ^= std::byte{1};
+            part.bytes.writable()[part.bytes.size() / 2] ^= std::byte{1};
+            forget(name);
+            saved_[name].spoiled = std::make_shared<const state::Snapshot>(std::move(damaged));
             return {};
         }
         return internal_error("the snapshot has no payload");
     }
 
-    // Reads an evicted snapshot back. The tier says where it came from.
-    Result<std::string_view> load(Saved& saved, const std::string& name) {
-        if (saved.memory) return std::string_view("memory");
+    struct Loaded {
+        std::shared_ptr<const state::Snapshot> snapshot;
+        std::string_view tier;  // where it came from
+    };
+
+    // Reads a snapshot that left memory back.
+    Result<Loaded> load(const std::string& name) {
+        Saved& saved = saved_[name];
+        if (saved.spoiled != nullptr) return Loaded{saved.spoiled, "memory"};
+        if (auto kept = store_.find_named(identity_, saved.tokens, name)) return Loaded{std::move(kept), "memory"};
         if (saved.file.empty()) {
-            return not_found(fmt::format("snapshot '{}': evicted and not on disk, expected it somewhere", name));
+            const state::PrefixStore::Usage usage = store_.usage();
+            return not_found(
+                saved.evicted
+                    ? fmt::format("snapshot '{}': evicted and not on disk, expected it somewhere", name)
+                    : fmt::format(
+                          "snapshot '{}': not in memory (evicted for lack of room: the store's budget is {} "
+                          "bytes, {} snapshots had to go) and not on disk, expected it in one of the two; raise "
+                          "store_bytes, or save it with tier disk",
+                          name, usage.budget, usage.evictions));
         }
-        DP_ASSIGN_OR_RETURN(saved.memory, state::read_snapshot(saved.file));
-        return std::string_view("disk");
+        DP_ASSIGN_OR_RETURN(state::Snapshot read, state::read_snapshot(saved.file));
+        auto snapshot = std::make_shared<const state::Snapshot>(std::move(read));
+        const Status kept = store_.put(snapshot, name);
+        if (!kept.ok() && kept.code() != StatusCode::exhausted) return kept;
+        saved.evicted = false;
+        return Loaded{std::move(snapshot), "disk"};
     }
 
     Status restore(const PlanStep& step) {
         DP_RETURN_IF_ERROR(probe::check_treatment_faults(step.treatment, engine_.core().shape(),
                                                          requests_[step.request].boundary,
                                                          requests_[step.request].prompt.size()));
-        Saved& saved = saved_[step.snapshot];
-        DP_ASSIGN_OR_RETURN(const std::string_view tier, load(saved, step.snapshot));
+        DP_ASSIGN_OR_RETURN(const Loaded loaded, load(step.snapshot));
+        const Saved& saved = saved_[step.snapshot];
         DP_RETURN_IF_ERROR(take_lane(step, Arm::restored));
         Run& run = *on(step.lane);
         const std::string& key = request_of(run).key;
         for (LedgerEvent event : saved.event) {
             event.request = key;
-            probe::add_expected_restore(*saved.memory, step.treatment, engine_.core(), event);
+            probe::add_expected_restore(*loaded.snapshot, step.treatment, engine_.core(), event);
             run.recorder->ledger.push_back(std::move(event));
         }
         probe::RestoreTreatment treatment = step.treatment;
-        if (!step.inject_tier.empty() && step.inject_tier != tier) treatment.faults.clear();
+        if (!step.inject_tier.empty() && step.inject_tier != loaded.tier) treatment.faults.clear();
         DP_ASSIGN_OR_RETURN(const auto cost,
-                            probe::restore_request(engine_, *saved.memory, identity_, treatment, step.lane));
+                            probe::restore_request(engine_, *loaded.snapshot, identity_, treatment, step.lane));
         if (cost) record_scratch(*cost, run);
         // What a broken restore leads to ends its run with a record, not the plan with an error.
         engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
         engine_.set_request(step.lane, probe::engine_request(assembly_, requests_[step.request], settings_));
-        describe_restore(run, treatment, tier, saved.lane);
+        describe_restore(run, treatment, loaded.tier, saved.lane);
         return {};
     }
 
@@ -287,9 +329,11 @@ private:
                 component == state::Component::target_kv || component == state::Component::recurrent_matrix;
             part.first = part.base = whole ? 0 : std::max<Position>(0, part.last - kept);
             part.consumed = lane.recurrent.current().consumed;
-            part.bytes.resize(state::canonical_size(lane.shape(), component, part.first, part.last));
-            for (const auto& page : state::canonical_pages(lane.shape(), component, part.first, part.last))
-                state::read_canonical(lane, component, page, part.bytes.data() + page.offset);
+        }
+        state::make_room(snapshot);
+        for (state::SnapshotComponent& part : snapshot.components) {
+            for (const auto& page : state::canonical_pages(lane.shape(), part.component, part.first, part.last))
+                state::read_canonical(lane, part.component, page, part.bytes.fill(page.offset, page.bytes).data());
         }
         state::reseal(snapshot);
         return snapshot;
@@ -332,11 +376,11 @@ private:
     }
 
     Status expect_refusal(const PlanStep& step, std::size_t index) {
-        Saved& saved = saved_[step.snapshot];
         const LaneContent before = content_of(engine_.lane(step.lane));
-        Status refusal = load(saved, step.snapshot).status();
+        const Result<Loaded> loaded = load(step.snapshot);
+        Status refusal = loaded.status();
         if (refusal.ok()) {
-            refusal = probe::restore_request(engine_, *saved.memory, identity_, step.treatment, step.lane).status();
+            refusal = probe::restore_request(engine_, *loaded->snapshot, identity_, step.treatment, step.lane).status();
         }
         if (refusal.ok()) {
             return mismatch(fmt::format("found that snapshot '{}' was restored, expected a refusal", step.snapshot));
@@ -465,6 +509,7 @@ private:
     std::vector<std::unique_ptr<Run>> lanes_;
     state::StateIdentity identity_;
     std::map<std::string, Saved> saved_;
+    state::PrefixStore store_;
     std::size_t runs_ = 0;
     std::size_t engine_steps_ = 0;
     PlanResult result_;
@@ -593,7 +638,15 @@ std::string plan_json(const PlanResult& result) {
     for (const RefusedRestore& refused : result.refused) {
         json.begin_object().member("step", refused.step).member("reason", refused.reason).end_object();
     }
-    json.end_array().end_object();
+    json.end_array().key("store").begin_object().key("budget");
+    if (result.store_bounded) {
+        json.value(result.store.budget);
+    } else {
+        json.null();
+    }
+    json.member("bytes", result.store.bytes).member("entries", result.store.entries);
+    json.member("hits", result.store.hits).member("misses", result.store.misses);
+    json.member("evictions", result.store.evictions).end_object().end_object();
     return json.take();
 }
 

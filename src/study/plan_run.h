@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compare/comparison.h"
+#include "state/store.h"
 #include "study/case.h"
 #include "study/plan.h"
 
@@ -38,7 +39,9 @@ struct PlanResult {
     std::vector<JudgedRun> judged;  // at least one
     std::vector<LeftRun> left;
     std::vector<RefusedRestore> refused;
-    std::size_t representative = 0;  // index of the first run with the gravest verdict
+    state::PrefixStore::Usage store;  // of the snapshots in memory, at the end
+    bool store_bounded = false;       // whether the plan gave it a budget
+    std::size_t representative = 0;   // index of the first run with the gravest verdict
 };
 
 // `prompts`: token ids, one list per request of the plan. Settings: treatment and lockstep are not used. Captures go to

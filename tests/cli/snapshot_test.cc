@@ -185,6 +185,9 @@ TEST_F(SnapshotProgram, measures_snapshots_and_prefixes) {
         EXPECT_GT(operation["bound_over_time"].get<double>(), 0);
     }
     EXPECT_EQ(json["prefix"]["tokens"], 64);
+    EXPECT_EQ(json["store"]["budget_bytes"], 4 << 20);
+    EXPECT_LE(json["store"]["counted_bytes"], json["store"]["budget_bytes"]);
+    EXPECT_GT(json["store"]["evictions"], 0);
     EXPECT_THAT(names(), ElementsAre("ids.json"));
     EXPECT_EQ(run("bench snapshot --draft x").exit, 2);
 }

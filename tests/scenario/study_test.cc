@@ -252,13 +252,14 @@ protected:
             requests += std::string(i == 0 ? "" : ",") + R"({"name": ")" + names[i] +
                         R"(", "prompt": {"ids": [0]}, "prefix_tokens": 96, "cycles": 4})";
         }
-        auto plan = parse_plan(R"({"format": "draftprobe-plan", "version": 1, "lanes": 2, "requests": [)" + requests +
-                                   R"(], "steps": [)" + steps + "]}",
+        auto plan = parse_plan(R"({"format": "draftprobe-plan", "version": 1, "lanes": 2, )" + store_ +
+                                   R"("requests": [)" + requests + R"(], "steps": [)" + steps + "]}",
                                "plan");
         EXPECT_TRUE(plan.ok()) << plan.status().message();
         if (!plan.ok()) return plan.status();
         return run_plan(toys(), *plan, prompts, toy_case(150, 96, 4).settings, dir_, {});
     }
+    std::string store_;  // the plan's store_bytes, with a comma
     static std::vector<Verdict> verdicts(const PlanResult& result) {
         std::vector<Verdict> list;
         for (const JudgedRun& run : result.judged) list.push_back(run.comparison.verdict);
@@ -320,6 +321,44 @@ TEST_F(PlanTest, AnEvictedSnapshotIsReadAgainAndASpoiledOneIsRefused) {
     EXPECT_EQ(result->judged[0].comparison.treated_capture.tier, "disk");
     ASSERT_EQ(result->refused.size(), 1u);
     EXPECT_EQ(result->refused[0].step, 9u);
+}
+
+TEST_F(PlanTest, SnapshotsWithoutRoomAreReadFromDiskOrMissed) {
+    const std::string steps = std::string(kSaveA) + R"({"do": "start", "request": "B", "lane": 1},
+        {"do": "materialise", "lane": 1}, {"do": "save", "lane": 1, "snapshot": "b"},
+        {"do": "restore", "request": "A", "lane": 0, "snapshot": "a"}, {"do": "run", "lanes": [0, 1]})";
+    const std::vector<std::vector<TokenId>> prompts = {ids(150, 1), ids(170, 2)};
+    auto roomy = run(steps, prompts);
+    ASSERT_TRUE(roomy.ok()) << roomy.status().message();
+    EXPECT_EQ(roomy->judged[0].comparison.treated_capture.tier, "memory");
+    EXPECT_EQ(roomy->store.entries, 2u);
+    EXPECT_EQ(roomy->store.hits, 1u);
+    EXPECT_EQ(roomy->store.evictions, 0u);
+    EXPECT_THAT(plan_json(*roomy), HasSubstr(R"("store":{"budget":null,"bytes":)"));
+
+    // Room for one of the two.
+    store_ = "\"store_bytes\": " + std::to_string(roomy->store.bytes * 3 / 4) + ", ";
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+    auto tight = run(steps, prompts);
+    ASSERT_TRUE(tight.ok()) << tight.status().message();
+    EXPECT_THAT(verdicts(*tight), Each(Verdict::same));
+    EXPECT_EQ(tight->judged[0].comparison.treated_capture.tier, "disk");
+    EXPECT_EQ(tight->store.entries, 1u);
+    EXPECT_EQ(tight->store.misses, 1u);
+    EXPECT_EQ(tight->store.evictions, 2u) << "a for b, and b for a when it was read again";
+    EXPECT_LE(tight->store.bytes, tight->store.budget);
+
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+    const Status missed = run(steps + R"(, {"do": "restore", "request": "B", "lane": 1, "snapshot": "b"},
+        {"do": "run", "lanes": [1]})",
+                              prompts)
+                              .status();
+    EXPECT_EQ(missed.code(), StatusCode::not_found);
+    EXPECT_THAT(missed.message(), HasSubstr("snapshot 'b': not in memory (evicted for lack of room"));
+    EXPECT_THAT(missed.message(), HasSubstr("not on disk"));
+    EXPECT_THAT(missed.message(), HasSubstr("raise store_bytes"));
 }
 
 TEST_F(PlanTest, AFaultyRestoreIsFoundInItsRunAlone) {
