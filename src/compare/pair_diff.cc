@@ -214,8 +214,11 @@ private:
             outcome_.proposals = true;
             outcome_.first_proposal_difference = agreed_;
             // A winner that the other arm had no choice of was lost or won at the last candidate's place.
-            const Weight weight = chose_among_others() ? flip(c_.candidate_margins, agreed_, &NearTie::candidate)
-                                                       : flip(c_.selector_margins, agreed_, &NearTie::selector);
+            // Without a threshold for that, selector thresholds were measured with such flips among them.
+            const bool measured = options_.near_tie && options_.near_tie->candidate > 0;
+            const Weight weight = measured && chose_among_others()
+                                      ? flip(c_.candidate_margins, agreed_, &NearTie::candidate)
+                                      : flip(c_.selector_margins, agreed_, &NearTie::selector);
             report(Stage::select, kProposalRank, "proposals", weight,
                    [&] { return fmt::format("first at position {} of {}", agreed_ + 1, drafted_); });
         }

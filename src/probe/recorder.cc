@@ -323,7 +323,8 @@ void Recorder::cut_at_non_finite(const decode::VerifyView& view) {
 bool Recorder::digests_recurrent_state(const decode::CycleResult& result) {
     if (result.accepted != 0) return cycle_ == 1;
     ++full_rejects_;
-    return cycle_ == 1 || std::has_single_bit(full_rejects_);
+    const bool power_of_four = std::has_single_bit(full_rejects_) && std::countr_zero(full_rejects_) % 2 == 0;
+    return cycle_ == 1 || power_of_four;
 }
 
 void Recorder::on_commit(const state::Lane& lane, const decode::CycleResult& result,

@@ -18,7 +18,8 @@ namespace draftprobe::probe {
 struct RecorderOptions {
     int level = 3;
     // State digests every K commits; 0: none. Recurrent state is also digested at the first commit, and at the 1st,
-    // 2nd, 4th, 8th ... cycle that accepts nothing: where a cell may be adopted that nobody wrote.
+    // 4th, 16th ... cycle that accepts nothing: where a cell may be adopted that nobody wrote. Not at all of them,
+    // since hashing the state of a large model takes as long as part of a cycle.
     std::size_t digest_every = 0;
     std::size_t window = 0;  // draft window W
     std::size_t block = 0;   // rows of a draft block, anchor included

@@ -110,6 +110,28 @@ TEST_F(ProbeProgram, is_insufficient_when_the_restore_is_out_of_sight) {
     EXPECT_EQ(run("compare o/control o/treated --bisect").exit, 125);
 }
 
+// A control with another schedule cannot be SAME in that class, and says nothing against the engine.
+TEST_F(ProbeProgram, lets_a_control_drift_with_its_schedule) {
+    const ProgramRun result =
+        run("probe " + request() + "--cycles 2 --numerics schedule-sensitive --controls natural,repeat --json --out o");
+    EXPECT_EQ(result.exit, 0) << result.err;
+    const Json json = parsed(result.out);
+    EXPECT_EQ(json["verdict"], "SAME");
+    ASSERT_EQ(json["controls"].size(), 2u);
+    EXPECT_EQ(json["controls"][0]["verdict"], "DRIFT");
+    EXPECT_THAT(json["controls"][0]["why"].get<std::string>(), HasSubstr("as expected in the numerics class"));
+    EXPECT_EQ(json["controls"][1]["verdict"], "SAME");
+    EXPECT_THAT(result.err, HasSubstr("8 to 32 rotations of the prompt"));
+}
+
+TEST_F(ProbeProgram, refuses_a_fault_that_cannot_act) {
+    const ProgramRun result =
+        run("probe " + request() + "--cycles 2 --restore-draft masked --inject stale-occupant=draft_ring --out o");
+    EXPECT_EQ(result.exit, 2);
+    EXPECT_THAT(result.err, HasSubstr("stale-occupant=draft_ring: it could not act"));
+    EXPECT_THAT(result.err, HasSubstr("expected a form that does, such as exact"));
+}
+
 TEST_F(ProbeProgram, restores_rows_and_int8_as_well) {
     const char* variants[] = {"--restore-draft rows", "--kv int8 --chunk-tokens 40 --isa portable --lanes 4",
                               "--level 1", "--level 2 --digest-every 1"};
