@@ -69,6 +69,7 @@ Status go_on(Lane& lane, Position length, std::mt19937_64& random) {
     lane.draft.advance(length, state::RowSource::computed);
     append_source(lane.target_sources, from, length, state::RowSource::computed);
     lane.length = length;
+    lane.recurrent.current().consumed = length;
     lane.target_rows_written = static_cast<std::size_t>(length);
     return {};
 }

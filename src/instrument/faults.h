@@ -62,6 +62,12 @@ constexpr bool spoils_computing_arm(FaultKind kind) {
     return kind == FaultKind::cached_control || kind == FaultKind::unreset_row;
 }
 
+// Whether the fault leaves a checkpoint that a sound restore would refuse, and so needs one that takes it as it is.
+constexpr bool spoils_checkpoint(FaultKind kind) {
+    return kind == FaultKind::mislabelled_checkpoint || kind == FaultKind::checkpoint_inside_step ||
+           kind == FaultKind::alias_snapshot;
+}
+
 // What lies in slots that a restore claims and never wrote.
 enum class UnwrittenContent { occupant, poison, zeros };
 

@@ -398,6 +398,7 @@ Result<ArmResult> run_in_two_processes(const Assembly& assembly, const ProbeRequ
     if (settings.lockstep != nullptr) {
         DP_RETURN_IF_ERROR(write_suspended_tokens(workspace.path(), *settings.lockstep));
     }
+    if (settings.treatment.idle_faults) DP_RETURN_IF_ERROR(write_suspended_idle_faults(workspace.path()));
     DP_RETURN_IF_ERROR(settings.resume_elsewhere(workspace.path(), path, force).with_context("tier process"));
     DP_ASSIGN_OR_RETURN(const CaptureReader reader, CaptureReader::open(path));
     ArmResult result;

@@ -241,7 +241,8 @@ void Recorder::on_propose(const state::Lane& lane, const decode::DraftChoice& ch
     }
     keep_rows(hidden, draft_hidden_, step_.draft_hidden_digests);
     // Without a draft there are no rows to be right or wrong: the step says itself that nothing was drafted.
-    if (expected_draft_ && !choice.proposals.empty()) step_.witness.push_back({"draft_hidden", hash_of_rows(hidden), *expected_draft_});
+    if (expected_draft_ && !choice.proposals.empty())
+        step_.witness.push_back({"draft_hidden", hash_of_rows(hidden), *expected_draft_});
     expected_draft_.reset();
     step_.drafted = static_cast<std::int64_t>(choice.proposals.size());
     if (choice.proposals.size() + 1 < options_.block) step_.drafted_cut = CutReason::no_draft;

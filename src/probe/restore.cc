@@ -30,7 +30,12 @@ Result<std::optional<RecomputeCost>> restore_request(instrument::ObservedEngine&
     if (recompute) {
         DP_ASSIGN_OR_RETURN(recomputed, core.recompute_context(snapshot, identity, base));
     }
-    DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, treatment.draft, lane, treatment.target));
+    const bool trusted = treatment.trusts_label || std::any_of(treatment.faults.begin(), treatment.faults.end(),
+                                                               [](const instrument::Fault& fault) {
+                                                                   return instrument::spoils_checkpoint(fault.kind);
+                                                               });
+    DP_RETURN_IF_ERROR(state::restore_snapshot(snapshot, identity, treatment.draft, lane, treatment.target,
+                                               trusted ? state::Label::trusted : state::Label::verified));
     if (recompute) core.adopt_context(recomputed, lane);
     const Status applied = faults.apply(lane, treatment.draft == DraftRestore::exact || recompute);
     if (!applied.ok() && !treatment.idle_faults) return applied;

@@ -22,6 +22,8 @@ struct RestoreTreatment {
     std::vector<instrument::Fault> faults;
     // One run of a study that varies the treatment: a fault may be without effect in it. Else such a fault is refused.
     bool idle_faults = false;
+    // The restore takes a snapshot's label for granted: a defect. Faults of the checkpoint imply it.
+    bool trusts_label = false;
 };
 
 // Whether every fault can act under the treatment. Errors: those of check_faults.

@@ -20,6 +20,8 @@ fs::path boundary_file(const fs::path& directory) { return directory / "boundary
 fs::path base_file(const fs::path& directory) { return directory / "base.snapshot"; }
 
 fs::path tokens_file(const fs::path& directory) { return directory / "lockstep.txt"; }
+// There when faults may be idle (RestoreTreatment).
+fs::path idle_faults_file(const fs::path& directory) { return directory / "idle-faults"; }
 
 constexpr std::uint64_t kMaxTokensBytes = std::uint64_t{1} << 30;
 
@@ -110,6 +112,8 @@ Status write_suspended_tokens(const fs::path& directory, const ControlTokens& to
     return write_file(tokens_file(directory), text);
 }
 
+Status write_suspended_idle_faults(const fs::path& directory) { return write_file(idle_faults_file(directory), ""); }
+
 Result<SuspendedArm> read_suspended(const fs::path& directory) {
     SuspendedArm suspended;
     DP_ASSIGN_OR_RETURN(const CaptureReader reader, CaptureReader::open(suspended_capture(directory)));
@@ -146,6 +150,8 @@ Status adopt_suspended(const fs::path& directory, ProbeRequest& request, ProbeSe
         DP_ASSIGN_OR_RETURN(instrument::Fault fault, instrument::parse_fault(spelling));
         treatment.faults.push_back(std::move(fault));
     }
+    std::error_code error;
+    treatment.idle_faults = fs::exists(idle_faults_file(directory), error);
     settings.resume_from = directory;
     return {};
 }

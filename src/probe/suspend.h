@@ -24,6 +24,9 @@ Status write_suspended_state(const std::filesystem::path& directory, const state
 
 Status write_suspended_tokens(const std::filesystem::path& directory, const ControlTokens& tokens);
 
+// RestoreTreatment::idle_faults, which no capture records.
+Status write_suspended_idle_faults(const std::filesystem::path& directory);
+
 struct SuspendedArm {
     CaptureHeader header;
     state::Snapshot snapshot;

@@ -307,7 +307,7 @@ Status check_snapshot(const Snapshot& snapshot, bool with_checksums) {
     });
 }
 
-Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, const Lane& lane) {
+Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, const Lane& lane, Label label) {
     const std::vector<std::string> differences = identity_differences(snapshot.identity, identity);
     if (!differences.empty()) {
         return mismatch(
@@ -321,6 +321,14 @@ Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, co
                         lane.id()));
     }
     DP_RETURN_IF_ERROR(check_snapshot(snapshot, true).with_context("nothing was restored"));
+    for (const SnapshotComponent& part : snapshot.components) {
+        if (label == Label::trusted || !is_recurrent_component(part.component) || part.consumed == snapshot.length)
+            continue;
+        return corrupt(
+            fmt::format("snapshot: component {} consumed {} tokens, expected {} as the label says; nothing "
+                        "was restored; it would apply tokens twice or leave some out: make it again",
+                        component_name(part.component), part.consumed, snapshot.length));
+    }
     if (static_cast<std::size_t>(snapshot.length) > lane.shape().max_tokens) {
         return exhausted(fmt::format("snapshot: {} positions, lane {} holds at most {}; nothing was restored",
                                      snapshot.length, lane.id(), lane.shape().max_tokens));
@@ -335,8 +343,8 @@ Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, co
 }
 
 Status restore_snapshot(const Snapshot& snapshot, const StateIdentity& identity, DraftRestore draft, Lane& lane,
-                        TargetRestore target) {
-    DP_RETURN_IF_ERROR(check_restore(snapshot, identity, lane));
+                        TargetRestore target, Label label) {
+    DP_RETURN_IF_ERROR(check_restore(snapshot, identity, lane, label));
     if (snapshot.length > 0) DP_RETURN_IF_ERROR(lane.kv.reserve(snapshot.length - 1));
 
     // Nothing below can fail.

@@ -29,8 +29,8 @@ struct SnapshotComponent {
     Position last = 0;
     Position base = 0;                 // position of the component's row 0
     std::vector<SourceRange> sources;  // where the rows came from in the lane that was copied
-    // Of the recurrent components: tokens that the state consumed, whatever the label says. A restore checks the label
-    // alone and passes this on to the lane's ledger.
+    // Of the recurrent components: tokens that the state consumed. Another number than the label is refused by a
+    // restore (Label), else passed on to the lane's ledger.
     Position consumed = 0;
     Payload bytes;  // canonical layout (state/canonical.h); every page lies in one block
     // XXH3-64 of each canonical page: finds changed memory at the speed of memory. Empty: taken without.
@@ -78,9 +78,14 @@ Status check_layout(const Snapshot& snapshot);
 // corrupt, naming component, found and expected.
 Status check_snapshot(const Snapshot& snapshot, bool with_checksums);
 
+// verified: the recurrent state consumed exactly the labelled tokens, else the snapshot is refused. trusted: the label
+// is taken for granted, as in the engines whose defect this is; for instrument/ and what studies it alone.
+enum class Label { verified, trusted };
+
 // Everything that restore_snapshot checks before it touches the lane. Errors: mismatch (every identity group that
-// differs; the shape), corrupt (check_snapshot), exhausted (longer than the lane).
-Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, const Lane& lane);
+// differs; the shape), corrupt (check_snapshot; the label), exhausted (longer than the lane).
+Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, const Lane& lane,
+                     Label label = Label::verified);
 
 // Puts the snapshot into `lane`, whatever that lane held. `identity` is the running engine's own. Errors: those of
 // check_restore; the lane is untouched then.
@@ -89,6 +94,6 @@ Status check_restore(const Snapshot& snapshot, const StateIdentity& identity, co
 //   recompute, masked    the draft context is empty and starts at the snapshot's length
 //   none                 the rows are claimed and nothing is written
 Status restore_snapshot(const Snapshot& snapshot, const StateIdentity& identity, DraftRestore draft, Lane& lane,
-                        TargetRestore target = TargetRestore::exact);
+                        TargetRestore target = TargetRestore::exact, Label label = Label::verified);
 
 }  // namespace draftprobe::state

@@ -206,7 +206,11 @@ TEST(Snapshot, RecurrentStateCarriesWhatItConsumedBesideTheLabel) {
         if (is_recurrent_component(part.component)) part.consumed = 34;
     }
     Lane other(1, shape, true);
-    ASSERT_TRUE(restore_snapshot(*snapshot, {}, DraftRestore::exact, other).ok());
+    const Status refused = restore_snapshot(*snapshot, {}, DraftRestore::exact, other);
+    EXPECT_EQ(refused.code(), StatusCode::corrupt);
+    EXPECT_NE(refused.message().find("consumed 34 tokens, expected 32 as the label says"), std::string::npos);
+    EXPECT_EQ(other.length, 0);
+    ASSERT_TRUE(restore_snapshot(*snapshot, {}, DraftRestore::exact, other, TargetRestore::exact, Label::trusted).ok());
     EXPECT_EQ(other.length, 32);
     for (const LedgerEntry& entry : lane_ledger(other, false)) {
         const bool recurrent = is_recurrent_component(entry.component);

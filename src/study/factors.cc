@@ -140,6 +140,7 @@ probe::ProbeSettings settings_of(const probe::ProbeSettings& asked, const std::v
     if (!has("tier")) t.tier = state::Tier::memory;
     if (!has("target-form")) t.target = state::TargetRestore::exact;
     t.draft = draft_form(factors, cell, asked.treatment.draft);
+    t.idle_faults = true;  // that a fault needs another factor is one of the results
     t.faults.clear();
     std::size_t fault = 0;
     for (std::size_t i = 0; i < factors.size(); ++i) {

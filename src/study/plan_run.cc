@@ -345,7 +345,9 @@ private:
         DP_RETURN_IF_ERROR(take_lane(step, Arm::restored));
         Run& run = *on(step.lane);
         run.lent_step = lent;
-        DP_RETURN_IF_ERROR(probe::restore_request(engine_, snapshot, identity_, step.treatment, step.lane).status());
+        probe::RestoreTreatment treatment = step.treatment;
+        treatment.trusts_label = true;  // what is lent may be in the middle of being made
+        DP_RETURN_IF_ERROR(probe::restore_request(engine_, snapshot, identity_, treatment, step.lane).status());
         engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
         engine_.set_request(step.lane, probe::engine_request(assembly_, requests_[step.request], settings_));
         describe_restore(run, step.treatment, "memory", step.from);
