@@ -44,9 +44,13 @@ std::string component_text(const Snapshot& snapshot, const SnapshotComponent& pa
     for (const auto& range : part.sources) {
         sources.push_back(fmt::format("{} [{}, {})", source_name(range.source), range.first, range.last));
     }
-    return fmt::format("  {:<14}[{}, {}) {}, {}, digest {}\n", state::component_name(part.component), part.first,
-                       part.last, bytes_text(part.bytes.size()), fmt::join(sources, " "),
-                       state::snapshot_digest(snapshot, part.component).substr(0, 16));
+    const bool mislabelled = state::is_recurrent_component(part.component) && part.consumed != snapshot.length;
+    return fmt::format(
+        "  {:<14}[{}, {}) {}, {}, digest {}{}\n", state::component_name(part.component), part.first, part.last,
+        bytes_text(part.bytes.size()), fmt::join(sources, " "),
+        state::snapshot_digest(snapshot, part.component).substr(0, 16),
+        mislabelled ? fmt::format("; covers {}, labelled {}: a restore refuses it", part.consumed, snapshot.length)
+                    : "");
 }
 
 std::string snapshot_text(const std::filesystem::path& path, const Snapshot& snapshot) {
@@ -69,6 +73,7 @@ void write_component(JsonWriter& json, const Snapshot& snapshot, const SnapshotC
     json.begin_object().member("component", state::component_name(part.component)).member("first", part.first);
     json.member("last", part.last).member("base", part.base).member("bytes", part.bytes.size());
     json.member("digest", state::snapshot_digest(snapshot, part.component));
+    if (state::is_recurrent_component(part.component)) json.member("consumed", part.consumed);
     json.key("sources").begin_array();
     for (const auto& range : part.sources) {
         json.begin_object().member("first", range.first).member("last", range.last);

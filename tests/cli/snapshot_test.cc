@@ -114,6 +114,18 @@ TEST_F(SnapshotProgram, kept_snapshots_are_inspected_and_damaged_ones_refused) {
 }
 
 // A limit on file size acts as a full disk; an unwritable folder needs no root.
+TEST_F(SnapshotProgram, a_mislabelled_snapshot_is_inspected_as_one) {
+    const std::string words = "capture " + request() + "--cycles 2 --arm restored --save-snapshot ";
+    ASSERT_EQ(run(words + "sound --out a").exit, 0);
+    ASSERT_EQ(run(words + "wrong --out b --inject mislabelled-checkpoint=2").exit, 0);
+    EXPECT_THAT(run("inspect sound").out, ::testing::Not(HasSubstr("labelled")));
+    EXPECT_THAT(run("inspect wrong").out, HasSubstr("covers 98, labelled 96: a restore refuses it"));
+    for (const Json& component : parsed(run("inspect wrong --json").out)["components"]) {
+        const bool recurrent = component["component"] == "recurrent" || component["component"] == "conv";
+        EXPECT_EQ(component.value("consumed", 0), recurrent ? 98 : 0) << component["component"];
+    }
+}
+
 TEST_F(SnapshotProgram, full_disks_and_unwritable_folders_are_said_and_lose_nothing) {
     ASSERT_EQ(run("probe " + request() + "--cycles 2 --out o").exit, 0);
     const std::string before = slurp(path("o/report.json"));
