@@ -8,6 +8,11 @@ fuzz_seconds=${FUZZ_SECONDS:-30}
 
 echo "== sanitizers (clang, ASan + UBSan)"
 scripts/build.sh sanitize
+# A build directory whose compiler has changed loses its options: cmake configures it again without them.
+if ! nm build/sanitize/src/draftprobe | grep __asan_init >/dev/null; then
+  echo "build/sanitize has no sanitizer in it; delete it and run again" >&2
+  exit 1
+fi
 ASAN_OPTIONS=detect_leaks=1 ctest --test-dir build/sanitize --output-on-failure -j 2
 
 echo "== clang, optimised"
