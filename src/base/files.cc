@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstdio>
@@ -136,12 +137,36 @@ Status target_exists(const fs::path& path) {
         "{}: already exists, expected a new path; choose another path, or --force to replace it", path.string()));
 }
 
-// Whether a name stands in `known`; an entry "*.html" there stands for every name with that ending.
-bool is_known(std::string_view name, std::span<const std::string_view> known) {
-    for (const std::string_view entry : known) {
-        if (name == entry || (entry.starts_with('*') && name.ends_with(entry.substr(1)))) return true;
+constexpr std::size_t kPageStart = 1024;  // bytes in which a page's mark stands
+
+bool is_page(const fs::path& path, std::string_view mark) {
+    const Result<OpenedFile> file = open_regular(path);
+    if (!file.ok()) return false;
+    std::string start(kPageStart, '\0');
+    const ssize_t got = read_some(file->descriptor.get(), start.data(), start.size());
+    return got > 0 && start.find(mark) < static_cast<std::size_t>(got);
+}
+
+bool is_known(const fs::path& path, const ReplaceRule& rule) {
+    const std::string name = path.filename().string();
+    for (const std::string_view entry : rule.known) {
+        if (name == entry) return true;
+        if (entry.starts_with('*') && name.ends_with(entry.substr(1)) && is_page(path, rule.page_mark)) return true;
     }
     return false;
+}
+
+// The first thing below `directory` that the program does not make there; empty when there is none.
+fs::path unknown_below(const fs::path& directory, std::span<const std::string_view> known, std::error_code& error) {
+    for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
+         entry.increment(error)) {
+        const fs::file_status status = entry->symlink_status(error);
+        if (error || fs::is_directory(status)) continue;
+        const std::string name = entry->path().filename().string();
+        if (!fs::is_regular_file(status) || std::find(known.begin(), known.end(), name) == known.end())
+            return entry->path();
+    }
+    return {};
 }
 
 Status check_replaceable(const fs::path& path, const ReplaceRule& rule) {
@@ -159,12 +184,14 @@ Status check_replaceable(const fs::path& path, const ReplaceRule& rule) {
             path.string(), rule.marker));
     }
     for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-        const std::string name = entry->path().filename().string();
-        if (is_known(name, rule.known)) continue;
+        fs::path foreign = is_known(entry->path(), rule) ? fs::path() : entry->path();
+        if (foreign.empty() && entry->is_directory(error))
+            foreign = unknown_below(entry->path(), rule.known_below, error);
+        if (foreign.empty()) continue;
         return invalid_argument(
             fmt::format("{}: holds '{}', which this program does not make there; nothing is replaced, even with "
                         "--force; move it away or choose another path",
-                        path.string(), name));
+                        path.string(), foreign.lexically_relative(path).string()));
     }
     if (error) return system_failure(path, "list the directory", error.value());
     return {};

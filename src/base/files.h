@@ -104,11 +104,14 @@ private:
 };
 
 // Which directory may be replaced: one that is empty, or that holds an entry `marker` and nothing but names in `known`
-// ("*.html" stands for every name with that ending), so that a mistyped --out cannot delete what the program did not
-// make. Without a marker every directory may be. Both must outlive the AtomicDirectory (string literals do).
+// ("*.html" stands for every regular file with that ending which has `page_mark` near its start), and in directories
+// below only directories and regular files named in `known_below`; so that --force cannot delete what the program did
+// not make. Without a marker every directory may be. All must outlive the AtomicDirectory (string literals do).
 struct ReplaceRule {
     std::string_view marker;
     std::span<const std::string_view> known;
+    std::span<const std::string_view> known_below = {};
+    std::string_view page_mark = {};
 };
 
 // Builds a directory under a temporary sibling name, `.<name>.partial-<16 hex digits>`, and renames it into place when

@@ -1,4 +1,5 @@
-// Names inside a capture directory. Inside capture/ only.
+// Names inside a capture directory. Inside capture/ only, but for kCaptureEntries: who replaces directories of captures
+// has to know their files.
 #pragma once
 
 #include <string_view>

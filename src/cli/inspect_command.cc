@@ -4,6 +4,7 @@
 #include "cli/arguments.h"
 #include "cli/console.h"
 #include "cli/inspect.h"
+#include "cli/run.h"
 #include "state/snapshot_file.h"
 
 namespace draftprobe::cli {
@@ -70,8 +71,7 @@ Result<int> run_inspect(const Arguments& arguments, Console& console) {
                                                         : inspect_target(path, form, tokens);
     const bool evidence = kind == Kind::capture || kind == Kind::snapshot;
     if (!view.ok() && evidence && view.status().code() == StatusCode::corrupt) {
-        console.error(view.status().message());
-        return kExitCorrupt;
+        return fail(kExitCorrupt, view.status(), form == InspectForm::json, console);
     }
     if (!view.ok()) return view.status();
     console.out(*view);

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "base/json_writer.h"
+#include "base/utf8.h"
 #include "cli/inspect.h"
 #include "cli/inspect_parts.h"
 #include "state/snapshot_file.h"
@@ -24,7 +25,8 @@ std::string_view source_name(RowSource source) {
     return "unknown";
 }
 
-std::string shown(const std::string& value) { return value.empty() ? "none" : value; }
+// Text of a file that anybody may have written: no control character reaches the terminal.
+std::string shown(const std::string& value) { return value.empty() ? "none" : printable_text(value); }
 
 std::string identity_text(const state::StateIdentity& identity) {
     std::string out = view_line("target", shown(identity.target));
@@ -32,10 +34,10 @@ std::string identity_text(const state::StateIdentity& identity) {
     if (identity.chat_template.empty()) {
         out += view_line("template", "none");
     } else {
-        out += view_line("template", fmt::format("{}, thinking {}, effort {}", identity.chat_template,
+        out += view_line("template", fmt::format("{}, thinking {}, effort {}", shown(identity.chat_template),
                                                  shown(identity.thinking), shown(identity.effort)));
     }
-    for (const auto& [field, value] : identity.settings) out += fmt::format("  {:<22}{}\n", field, value);
+    for (const auto& [field, value] : identity.settings) out += fmt::format("  {:<22}{}\n", shown(field), shown(value));
     return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "capture/layout.h"
 #include "cli/arms.h"
 #include "cli/report_file.h"
 #include "report/report.h"
@@ -31,7 +32,8 @@ Status check_probe_output(const Arguments& arguments) {
 }
 
 Result<AtomicDirectory> create_probe_output(const Arguments& arguments) {
-    return AtomicDirectory::create(out_of(arguments), arguments.given("force"), {kReportName, kOutputEntries});
+    return AtomicDirectory::create(out_of(arguments), arguments.given("force"),
+                                   {kReportName, kOutputEntries, kCaptureEntries, kPageMark});
 }
 
 Result<int> finish_probe_output(const Arguments& arguments, Console& console, AtomicDirectory directory,

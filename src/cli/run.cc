@@ -92,13 +92,6 @@ std::string failure_json(int exit, const Status& status) {
     return json.take() + "\n";
 }
 
-// Says it on stderr, and on stdout where one object is expected and none was printed.
-int fail(int exit, const Status& status, bool json, Console& console) {
-    console.error(status.message());
-    if (json && !console.printed()) console.out(failure_json(exit, status));
-    return exit;
-}
-
 // For 'git bisect run' a commit that could not be judged is neither good nor bad, whatever the reason.
 bool asks_for_bisect(std::span<const std::string> words) {
     return std::any_of(words.begin(), words.end(),
@@ -106,6 +99,12 @@ bool asks_for_bisect(std::span<const std::string> words) {
 }
 
 }  // namespace
+
+int fail(int exit, const Status& status, bool json, Console& console) {
+    console.error(status.message());
+    if (json && !console.printed()) console.out(failure_json(exit, status));
+    return exit;
+}
 
 void remove_partial_output_on_signals() {
     sigset_t signals;

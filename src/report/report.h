@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compare/comparison.h"
@@ -11,6 +12,9 @@
 namespace draftprobe {
 
 inline constexpr std::int64_t kReportVersion = 2;
+
+// Stands near the start of every page.
+inline constexpr std::string_view kPageMark = "<title>draftprobe comparison</title>";
 
 // Canonical JSON: fixed key order, integers, other numbers at 6 significant digits; no token id, text, path, date, host
 // or tool version. Ends with one LF.

@@ -342,8 +342,9 @@ std::string charts(const Comparison& c) {
 std::string report_html(const Comparison& c, const std::vector<PageSection>& sections) {
     std::string out =
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-        "<title>draftprobe comparison</title>\n<style>";
+        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n";
+    out += kPageMark;
+    out += "\n<style>";
     out += kStyle;
     out += "</style>\n</head>\n<body>\n";
     out += fmt::format("<h1 class=\"{}\">{}</h1>\n<p>{}</p>\n", verdict_class(c.verdict), verdict_name(c.verdict),

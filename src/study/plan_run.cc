@@ -160,7 +160,10 @@ private:
         run->request = step.request;
         run->arm = arm;
         run->lane = step.lane;
-        run->occupant = engine_.lane(step.lane).tokens;
+        // A request that was started and computed nothing left the bytes of the one before it.
+        std::vector<TokenId>& occupant = occupants_[step.lane];
+        if (!engine_.lane(step.lane).tokens.empty()) occupant = engine_.lane(step.lane).tokens;
+        run->occupant = occupant;
         const probe::ProbeRequest& request = requests_[step.request];
         DP_ASSIGN_OR_RETURN(CaptureWriter writer, CaptureWriter::create(directory_ / "runs" / run->name, false,
                                                                         probe::capture_shape(assembly_, settings_)));
@@ -509,6 +512,7 @@ private:
     decode::ModelDrafter drafter_;
     LaneSinks sinks_;
     std::vector<std::unique_ptr<Run>> lanes_;
+    std::map<int, std::vector<TokenId>> occupants_;  // per lane, whose bytes lie there
     state::StateIdentity identity_;
     std::map<std::string, Saved> saved_;
     state::PrefixStore store_;

@@ -71,6 +71,18 @@ TEST_F(ProbeProgram, uses_the_default_directory_once) {
     EXPECT_THAT(names(), ElementsAre("draftprobe-out", "ids.json"));
 }
 
+TEST_F(ProbeProgram, force_deletes_nothing_that_it_did_not_make) {
+    const std::string words = "probe " + request() + "--cycles 2 --out o --report o/report.html --controls repeat ";
+    ASSERT_EQ(run(words).exit, 0);
+    ASSERT_EQ(run(words + "--force").exit, 0);  // its own pages and captures
+    for (const std::string foreign : {"o/notes.html", "o/control/sub/p.txt", "o/natural/p", "o/notes.txt"}) {
+        shell("mkdir -p o/natural o/control/sub && echo mine >" + foreign);
+        expect_message(run(words + "--force"), {"holds '" + foreign.substr(2) + "'", "nothing is replaced"});
+        EXPECT_EQ(slurp(path(foreign)), "mine\n");
+        shell("rm " + foreign);
+    }
+}
+
 TEST_F(ProbeProgram, rounds_the_prefix_down_with_a_warning) {
     const ProgramRun result = run("probe " + pair() + "--prompt-ids ids.json --prefix-tokens 100 --cycles 2 --out o");
     EXPECT_EQ(result.exit, 0);
