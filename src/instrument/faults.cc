@@ -379,8 +379,7 @@ bool needs_recurrent(const Fault& fault) {
         case FaultKind::stale_occupant:
         case FaultKind::missing_component:
         case FaultKind::unsaved_component:
-        case FaultKind::flip:
-            return fault.component == Component::recurrent_matrix || fault.component == Component::recurrent_conv;
+        case FaultKind::flip: return state::is_recurrent_component(fault.component);
         default: return false;
     }
 }

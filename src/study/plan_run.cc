@@ -248,7 +248,7 @@ private:
         std::string_view tier;  // where it came from
     };
 
-    // Reads a snapshot that left memory back.
+    // The snapshot, read back if it left memory. Errors: not_found when it is nowhere.
     Result<Loaded> load(const std::string& name) {
         Saved& saved = saved_[name];
         if (saved.spoiled != nullptr) return Loaded{saved.spoiled, "memory"};
