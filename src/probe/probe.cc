@@ -312,7 +312,24 @@ private:
     std::size_t retained_ = 0;
 };
 
-Status check_settings(const ProbeSettings& settings, std::size_t block) {
+// Tokens to commit may come from a file (probe/suspend.h).
+Status check_lockstep(const ControlTokens& tokens, std::size_t vocab) {
+    for (std::size_t cycle = 0; cycle < tokens.cycles.size(); ++cycle) {
+        const ControlCycle& tokens_of = tokens.cycles[cycle];
+        const auto outside = [vocab](TokenId id) { return id >= vocab; };
+        const bool inside = !tokens_of.committed.empty() && !outside(tokens_of.next_anchor) &&
+                            std::none_of(tokens_of.committed.begin(), tokens_of.committed.end(), outside);
+        if (inside) continue;
+        return invalid_argument(
+            fmt::format("lockstep: cycle {} commits no token, or one outside the target's vocabulary of {} rows; "
+                        "expected the tokens of a control of this target",
+                        cycle, vocab));
+    }
+    return {};
+}
+
+Status check_settings(const ProbeSettings& settings, const Assembly& assembly) {
+    const auto block = static_cast<std::size_t>(assembly.models.draft->config().block);
     if (settings.verify_rows > block) {
         return invalid_argument(fmt::format("verify rows: found {}, expected at most the draft's block of {}",
                                             settings.verify_rows, block));
@@ -322,6 +339,10 @@ Status check_settings(const ProbeSettings& settings, std::size_t block) {
             fmt::format("lockstep at level {}: expected level 2 or 3, whose ledger says which token the arm itself "
                         "chose behind the prompt; give --level 2",
                         settings.level));
+    }
+    if (settings.lockstep != nullptr) {
+        DP_RETURN_IF_ERROR(
+            check_lockstep(*settings.lockstep, static_cast<std::size_t>(assembly.models.target->config().vocab)));
     }
     return {};
 }
@@ -414,7 +435,7 @@ Result<ArmResult> run_in_two_processes(const Assembly& assembly, const ProbeRequ
 Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
                           const std::filesystem::path& path, bool force) {
     DP_RETURN_IF_ERROR(check_request(assembly, request));
-    DP_RETURN_IF_ERROR(check_settings(settings, static_cast<std::size_t>(assembly.models.draft->config().block)));
+    DP_RETURN_IF_ERROR(check_settings(settings, assembly));
     const bool restores = arm == Arm::restored;
     if (restores && settings.treatment.tier == state::Tier::process && settings.resume_from.empty() &&
         settings.suspend_to.empty()) {

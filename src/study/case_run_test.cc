@@ -45,5 +45,18 @@ TEST(CaseRuns, a_fault_without_effect_keeps_no_other_from_acting) {
     }
 }
 
+TEST(CaseRuns, ids_that_lockstep_cannot_commit_are_refused) {
+    TestDirectory directory;
+    Case item = toy_case();
+    const TokenId vocab = static_cast<TokenId>(toys().models.target->config().vocab);
+    for (const probe::ControlCycle& cycle : {probe::ControlCycle{{}, 1}, probe::ControlCycle{{vocab}, 1},
+                                             probe::ControlCycle{{1, vocab}, 1}, probe::ControlCycle{{1}, vocab}}) {
+        item.settings.lockstep = std::make_shared<const probe::ControlTokens>(probe::ControlTokens{{cycle}});
+        const auto arm = probe::run_arm(toys(), item.request, item.settings, Arm::restored, directory / "arm", false);
+        EXPECT_EQ(arm.status().code(), StatusCode::invalid_argument);
+        EXPECT_FALSE(std::filesystem::exists(directory / "arm"));
+    }
+}
+
 }  // namespace
 }  // namespace draftprobe::study
