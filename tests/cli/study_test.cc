@@ -94,6 +94,12 @@ TEST_F(StudyProgram, a_sweep_reports_its_gravest_point) {
     const ProgramRun healthy = run(request() + "--sweep verify-width=1..8:7 --out o --force");
     EXPECT_EQ(healthy.exit, 0) << healthy.err;
     EXPECT_THAT(healthy.out, HasSubstr("verdict     differs nowhere (2 points)"));
+    // The window is full at no value, so the fault has no effect, in the pair that is reported neither.
+    const ProgramRun idle = run("probe " + pair() +
+                                "--prompt-ids ids.json --prefix-tokens 32 --cycles 2 --inject window-off-by-one=+1 "
+                                "--sweep suffix=1..2 --out o --force");
+    EXPECT_EQ(idle.exit, 0) << idle.err;
+    EXPECT_THAT(idle.out, HasSubstr("verdict     differs nowhere (2 points)"));
 }
 
 TEST_F(StudyProgram, the_minimised_command_gives_the_same_finding) {
