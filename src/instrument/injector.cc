@@ -54,7 +54,7 @@ void take_draft_slots(const Lane& lane, state::Snapshot& snapshot) {
 
 }  // namespace
 
-// Shows the draft one token of the past as its anchor; afterwards nobody can tell.
+// Shows the draft one token or row of the past in the place of the newest; afterwards nobody can tell.
 class FaultInjector::StaleDrafter final : public decode::Drafter {
 public:
     StaleDrafter(FaultInjector& injector, decode::Drafter& inner) : injector_(injector), inner_(inner) {}
@@ -65,17 +65,22 @@ public:
                  decode::DraftOutput& out) override {
         if (injector_.anchor_done_) return inner_.propose(lanes, sampling, out);
         Lane& lane = *lanes[0];
-        if (const Fault* pending = injector_.find(FaultKind::pending_row)) {
-            injector_.read_pending_row(lane, *pending);
-            return inner_.propose(lanes, sampling, out);
-        }
-        const Fault& fault = *injector_.find(FaultKind::stale_anchor);
         const TokenId anchor = lane.anchor;
+        if (const Fault* pending = injector_.find(FaultKind::pending_row)) injector_.read_pending_row(lane, *pending);
+        if (const Fault* stale = injector_.find(FaultKind::stale_anchor)) show_past(lane, *stale);
+        inner_.propose(lanes, sampling, out);
+        lane.anchor = anchor;
+    }
+
+private:
+    void show_past(Lane& lane, const Fault& fault) {
         const Position reach =
             fault.anchor == StaleAnchor::token ? lane.length : lane.draft.end() - lane.draft.first() - 1;
-        if (fault.number > reach) {
+        // One row can only be replaced by one other.
+        if (fault.number > reach || (fault.anchor == StaleAnchor::row && injector_.right_row_)) {
             injector_.anchor_idle_ = true;
         } else if (fault.anchor == StaleAnchor::token) {
+            const TokenId anchor = lane.anchor;
             lane.anchor = lane.tokens[static_cast<std::size_t>(lane.length - fault.number)];
             injector_.anchor_idle_ = lane.anchor == anchor;
         } else {
@@ -83,11 +88,8 @@ public:
             injector_.right_row_ = injector_.draft_row(lane, newest);
             injector_.put_draft_row(lane, newest, injector_.draft_row(lane, newest - fault.number));
         }
-        inner_.propose(lanes, sampling, out);
-        lane.anchor = anchor;
     }
 
-private:
     FaultInjector& injector_;
     decode::Drafter& inner_;
 };

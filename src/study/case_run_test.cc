@@ -43,6 +43,9 @@ TEST(CaseRuns, a_fault_without_effect_keeps_no_other_from_acting) {
         ASSERT_TRUE(copied.ok()) << idle << ": " << copied.status().message();
         EXPECT_EQ(first_place(*copied), "restore/draft_context") << idle;
     }
+    const auto anchor = run_case(toys(), with_faults({"pending-row=500", "stale-anchor=token:3"}), directory / "case");
+    ASSERT_TRUE(anchor.ok()) << anchor.status().message();
+    EXPECT_EQ(first_place(*anchor), "draft/draft_hidden");
 }
 
 TEST(CaseRuns, ids_that_lockstep_cannot_commit_are_refused) {
