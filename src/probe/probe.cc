@@ -240,14 +240,14 @@ private:
         decode::Drafter& healthy = settings_.script ? static_cast<decode::Drafter&>(scripted) : model_drafter;
         faults_.set_verify_rows(verify_rows());
         decode::Drafter& drafter = faults_.drafter(healthy);
-        return settings_.lockstep ? decode_in_lockstep(lane, drafter) : decode_freely(lane, drafter);
+        return settings_.lockstep ? decode_in_lockstep(lane, drafter, healthy) : decode_freely(lane, drafter, healthy);
     }
 
-    Status decode_freely(int lane, decode::Drafter& drafter) {
+    Status decode_freely(int lane, decode::Drafter& drafter, decode::Drafter& healthy) {
         // The prompt's own continuation may be a stop token: then there is nothing to decode.
         const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
         if (std::find(stops.begin(), stops.end(), engine_.lane(lane).anchor) != stops.end()) return {};
-        DP_RETURN_IF_ERROR(start_controller(lane, drafter));
+        DP_RETURN_IF_ERROR(start_controller(lane, healthy));
         witness_draft(lane);
         for (std::size_t cycle = 0; cycle < request_.cycles; ++cycle) {
             auto result = engine_.cycle({&lane, 1}, drafter, verify_rows());
@@ -261,11 +261,11 @@ private:
     }
 
     // The control's cycles, each committing its tokens. What this arm chose behind the prompt is in the ledger by now.
-    Status decode_in_lockstep(int lane, decode::Drafter& drafter) {
+    Status decode_in_lockstep(int lane, decode::Drafter& drafter, decode::Drafter& healthy) {
         const ControlTokens& control = *settings_.lockstep;
         if (control.first_anchor() == nullptr) return {};
         engine_.lane(lane).anchor = *control.first_anchor();
-        DP_RETURN_IF_ERROR(start_controller(lane, drafter));
+        DP_RETURN_IF_ERROR(start_controller(lane, healthy));
         witness_draft(lane);
         for (std::size_t cycle = 0; cycle < control.cycles.size(); ++cycle) {
             const ControlCycle& tokens = control.cycles[cycle];
@@ -280,6 +280,7 @@ private:
         return {};
     }
 
+    // Costs are those of the engine's own draft: what is measured is no cycle, in which a fault would act.
     Status start_controller(int lane, decode::Drafter& drafter) {
         if (settings_.budget != budget::BudgetKind::adaptive) return {};
         DP_ASSIGN_OR_RETURN(std::vector<double> costs,
