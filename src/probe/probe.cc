@@ -189,7 +189,8 @@ private:
     Status materialise_and_restore() {
         DP_RETURN_IF_ERROR(materialise(kFreshLane));
         DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, snapshot_lane());
-        if (settings_.treatment.tier == state::Tier::disk) {
+        // A control that is served from a cache has the tier of no treatment.
+        if (arm_ == Arm::restored && settings_.treatment.tier == state::Tier::disk) {
             DP_ASSIGN_OR_RETURN(snapshot, through_disk(snapshot, scratch_file_, false));
         }
         return restore(snapshot);

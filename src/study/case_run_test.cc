@@ -48,6 +48,17 @@ TEST(CaseRuns, a_fault_without_effect_keeps_no_other_from_acting) {
     EXPECT_EQ(first_place(*anchor), "draft/draft_hidden");
 }
 
+TEST(CaseRuns, a_cached_control_is_found_whatever_the_tier) {
+    TestDirectory directory;
+    for (const state::Tier tier : {state::Tier::memory, state::Tier::disk}) {
+        Case item = with_faults({"cached-control=all"});
+        item.settings.treatment.tier = tier;
+        const auto summary = run_case(toys(), item, directory / "case");
+        ASSERT_TRUE(summary.ok()) << summary.status().message();
+        EXPECT_EQ(summary->verdict, Verdict::contaminated) << state::tier_name(tier);
+    }
+}
+
 TEST(CaseRuns, ids_that_lockstep_cannot_commit_are_refused) {
     TestDirectory directory;
     Case item = toy_case();
