@@ -480,8 +480,11 @@ std::string size_needs(const Fault& fault, const state::StateShape& shape, const
                 "behind it",
                 fault.number, run.boundary, run.prompt_length - run.boundary);
         case FaultKind::alias_snapshot:
-            if (fault.number <= run.boundary) return {};
-            return fmt::format("found {} tokens, expected at most the boundary {}", fault.number, run.boundary);
+            if (fault.number <= std::min(run.boundary, static_cast<Position>(shape.max_tokens) - run.boundary))
+                return {};
+            return fmt::format(
+                "found {} tokens, expected at most the boundary {}, and that they fit behind it in a lane of {}",
+                fault.number, run.boundary, shape.max_tokens);
         case FaultKind::flip: {
             const std::size_t bytes = restored_bytes(fault.component, shape, run.boundary);
             if (static_cast<std::size_t>(fault.number) < bytes) return {};

@@ -147,7 +147,9 @@ Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::
         if (!mislabelled && fault.kind != FaultKind::alias_snapshot) continue;
         const std::span<const TokenId> tokens = mislabelled ? next : other;
         const auto count = static_cast<std::size_t>(fault.number);
-        if (count > tokens.size()) {
+        const Lane& lane = engine_.lane(from);
+        const std::size_t room = lane.shape().max_tokens - static_cast<std::size_t>(lane.length);
+        if (count > std::min(tokens.size(), room)) {
             note_idle(
                 invalid_argument(fmt::format("--inject {}: found {} tokens to go on with, expected {}; give a longer "
                                              "prompt or a smaller number",
@@ -155,7 +157,6 @@ Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::
             continue;
         }
         DP_RETURN_IF_ERROR(go_on(from, tokens.first(count)));
-        const Lane& lane = engine_.lane(from);
         take_recurrent_state(lane, snapshot);
         if (!mislabelled) take_draft_slots(lane, snapshot);
         state::reseal(snapshot);

@@ -48,6 +48,18 @@ TEST(CaseRuns, a_fault_without_effect_keeps_no_other_from_acting) {
     EXPECT_EQ(first_place(*anchor), "draft/draft_hidden");
 }
 
+TEST(CaseRuns, a_fault_that_needs_more_room_than_the_lane_has_is_without_effect) {
+    TestDirectory directory;
+    Case item = toy_case();
+    item.settings.treatment.faults.push_back(*instrument::parse_fault("alias-snapshot=95"));
+    const auto summary = run_case(toys(), item, directory / "case");
+    ASSERT_TRUE(summary.ok()) << summary.status().message();
+    EXPECT_EQ(summary->verdict, Verdict::same);
+    const auto alone = probe::run_arm(toys(), item.request, item.settings, Arm::restored, directory / "arm", false);
+    EXPECT_EQ(alone.status().code(), StatusCode::invalid_argument);
+    EXPECT_NE(alone.status().message().find("fit behind it in a lane of 190"), std::string::npos);
+}
+
 TEST(CaseRuns, a_cached_control_is_found_whatever_the_tier) {
     TestDirectory directory;
     for (const state::Tier tier : {state::Tier::memory, state::Tier::disk}) {
