@@ -72,6 +72,7 @@ Result<StudyOutput> run_sweep_study(const Arguments& arguments, const probe::Ass
                                                                    }));
     const std::int64_t value = sweep.points[sweep.representative].value;
     DP_ASSIGN_OR_RETURN(item, study::case_at(assembly, item, range.variable, value));
+    item.settings.treatment.idle_faults = true;  // as in the sweep: without effect it has a result too
     StudyOutput output;
     output.key = "sweep";
     output.json = study::sweep_json(sweep);

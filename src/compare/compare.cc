@@ -573,6 +573,22 @@ struct Outcome {
     bool failed_in_treated = false;
 };
 
+// Names the first difference. A schedule or a lossy form moves bits long before a fault shows, and flips follow: what
+// contradicts the arm's own record comes first, then what no schedule explains. Returns what drifted before it.
+std::optional<FirstDifference> name_first(const Findings& findings, const CaptureHeader& treated, Comparison& c) {
+    c.first = findings.first();
+    const bool drifts = !c.drift_explained_by.empty();
+    const bool shortened = treated.arm == Arm::restored &&
+                           (treated.treatment.restore_draft == "masked" || treated.treatment.restore_draft == "none");
+    const auto& broken = findings.first(Weight::broken);
+    const auto& telling = (drifts || shortened) && broken ? broken : findings.first(Weight::real);
+    if (!telling || !(drifts || (shortened && broken))) return std::nullopt;
+    std::optional<FirstDifference> drifted;
+    if (drifts && c.first->detail != telling->detail) drifted = c.first;
+    c.first = telling;
+    return drifted;
+}
+
 Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions& options) {
     Outcome outcome;
     Comparison& c = outcome.comparison;
@@ -639,19 +655,7 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
     if (!outcome.failure.ok()) return outcome;
     sink.finish(setting_value(ch, "budget") == "full" && setting_value(th, "budget") == "full");
     sink.report_stops(ledger.unwritten);
-    c.first = sink.findings.first();
-    // A schedule or a lossy form moves bits long before a fault shows, and flips follow: what contradicts the arm's own
-    // record comes first, then what no schedule explains.
-    std::optional<FirstDifference> drifted;
-    const bool drifts = !c.drift_explained_by.empty();
-    const bool shortened =
-        th.arm == Arm::restored && (th.treatment.restore_draft == "masked" || th.treatment.restore_draft == "none");
-    const auto& broken = sink.findings.first(Weight::broken);
-    const auto& telling = (drifts || shortened) && broken ? broken : sink.findings.first(Weight::real);
-    if ((drifts || (shortened && broken)) && telling) {
-        if (drifts && c.first->detail != telling->detail) drifted = c.first;
-        c.first = telling;
-    }
+    const std::optional<FirstDifference> drifted = name_first(sink.findings, th, c);
 
     if (!arms.verdict && !sink.contaminated().empty()) {
         arms.verdict = Verdict::contaminated;

@@ -1,5 +1,7 @@
 #include "decode/cycle_costs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <chrono>
@@ -38,6 +40,9 @@ Result<std::vector<double>> measure_cycle_costs(EngineCore& core, std::span<cons
             std::vector<Segment> segments;
             for (std::size_t i = 0; i < lanes.size(); ++i) {
                 const std::vector<TokenId>& proposals = draft.choices[i].proposals;
+                if (proposals.size() + 1 < block)
+                    return invalid_argument(fmt::format("cycle costs: found {} proposals on lane {}, expected {}",
+                                                        proposals.size(), lanes[i]->id(), block - 1));
                 rows.push_back({lanes[i]->anchor});
                 rows[i].insert(rows[i].end(), proposals.begin(),
                                proposals.begin() + static_cast<std::ptrdiff_t>(width - 1));

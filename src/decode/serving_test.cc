@@ -232,6 +232,22 @@ TEST_P(Serving, MeasuringCostsMovesNoState) {
     EXPECT_EQ(digests(e->lane(1)), before[1]);
 }
 
+TEST_P(Serving, CostsOfADrafterThatOffersNothingAreRefused) {
+    class Silent final : public Drafter {
+    public:
+        ProposalSource source() const override { return ProposalSource::script; }
+        void propose(std::span<state::Lane* const> lanes, std::span<const LaneSampling>, DraftOutput& out) override {
+            out.choices.assign(lanes.size(), DraftChoice());
+        }
+    };
+    auto e = engine(1);
+    e->begin_request(0, {{1000, {}}});
+    ASSERT_TRUE(e->prefill(0, prompt(90, 1), 0, true).ok());
+    Silent drafter;
+    const int lane = 0;
+    EXPECT_EQ(measure_cycle_costs(e->core(), {&lane, 1}, drafter, 1).status().code(), StatusCode::invalid_argument);
+}
+
 TEST_P(Serving, EqualContextsDrawEqualNumbersAfterAnyNumberOfCycles) {
     auto e = engine(2);
     ModelDrafter drafter(*e->core().draft_forward());

@@ -379,8 +379,7 @@ bool needs_recurrent(const Fault& fault) {
         case FaultKind::stale_occupant:
         case FaultKind::missing_component:
         case FaultKind::unsaved_component:
-        case FaultKind::flip:
-            return fault.component == Component::recurrent_matrix || fault.component == Component::recurrent_conv;
+        case FaultKind::flip: return state::is_recurrent_component(fault.component);
         default: return false;
     }
 }
@@ -475,12 +474,17 @@ std::string size_needs(const Fault& fault, const state::StateShape& shape, const
                 "number or a longer prompt",
                 run.prompt_length - run.boundary, fault.number);
         case FaultKind::checkpoint_inside_step:
-            if (fault.number + 1 < run.boundary) return {};
-            return fmt::format("found steps of {} tokens, expected fewer than the boundary {} less one", fault.number,
-                               run.boundary);
+            if (fault.number + 1 < run.boundary && fault.number <= run.prompt_length - run.boundary) return {};
+            return fmt::format(
+                "found steps of {} tokens, expected fewer than the boundary {} less one, and at most the {} tokens "
+                "behind it",
+                fault.number, run.boundary, run.prompt_length - run.boundary);
         case FaultKind::alias_snapshot:
-            if (fault.number <= run.boundary) return {};
-            return fmt::format("found {} tokens, expected at most the boundary {}", fault.number, run.boundary);
+            if (fault.number <= std::min(run.boundary, static_cast<Position>(shape.max_tokens) - run.boundary))
+                return {};
+            return fmt::format(
+                "found {} tokens, expected at most the boundary {}, and that they fit behind it in a lane of {}",
+                fault.number, run.boundary, shape.max_tokens);
         case FaultKind::flip: {
             const std::size_t bytes = restored_bytes(fault.component, shape, run.boundary);
             if (static_cast<std::size_t>(fault.number) < bytes) return {};
@@ -541,6 +545,7 @@ Result<CopyFaults> CopyFaults::before_restore(std::span<const Fault> faults, Lan
 }
 
 Status CopyFaults::apply(Lane& lane, bool rings) const {
+    Status idle;
     for (const Fault& fault : faults_) {
         const bool draft = fault.kind == FaultKind::context_shift || fault.kind == FaultKind::rows_unwritten ||
                            (fault.kind != FaultKind::double_quantisation && state::is_draft_component(fault.component));
@@ -558,11 +563,13 @@ Status CopyFaults::apply(Lane& lane, bool rings) const {
             case FaultKind::double_quantisation:
                 for (Position pass = 0; pass < fault.number; ++pass) quantise_again(lane, boundary_);
                 break;
-            case FaultKind::flip: DP_RETURN_IF_ERROR(flip_restored_byte(lane, fault)); break;
+            case FaultKind::flip:
+                if (const Status flipped = flip_restored_byte(lane, fault); idle.ok()) idle = flipped;
+                break;
             default: break;
         }
     }
-    return {};
+    return idle;
 }
 
 bool flip_byte(Lane& lane, Component component, std::size_t offset) {

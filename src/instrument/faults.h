@@ -116,8 +116,8 @@ public:
     // Remembers the lane's memory below `boundary` when some fault needs it. Errors: those of KvPages::reserve.
     static Result<CopyFaults> before_restore(std::span<const Fault> faults, state::Lane& lane, Position boundary);
 
-    // Call after the copy and before a rebuild of the rings. `rings`: the copy filled them too.
-    // Errors: invalid_argument for a flip behind the component's end.
+    // Call after the copy and before a rebuild of the rings. `rings`: the copy filled them too. Errors:
+    // invalid_argument for a flip behind the component's end; every other fault has acted then.
     Status apply(state::Lane& lane, bool rings) const;
 
 private:

@@ -160,15 +160,15 @@ TEST(Faults, WhatCannotActIsRefused) {
     for (const char* text :
          {"double-quantisation=1", "position-base=32", "stale-anchor=row:31", "stale-anchor=token:32",
           "alias-snapshot=33", "flip=recurrent:64", "flip=draft_context:496", "rows-unwritten=32",
-          "mislabelled-checkpoint=17", "checkpoint-inside-step=31"}) {
+          "mislabelled-checkpoint=17", "checkpoint-inside-step=31", "checkpoint-inside-step=17"}) {
         EXPECT_EQ(checked(text, exact).code(), StatusCode::invalid_argument) << text;
         EXPECT_THAT(checked(text, exact).message(),
                     ::testing::AllOf(HasSubstr(text), HasSubstr("could not act"), HasSubstr("expected")))
             << text;
     }
-    for (const char* text :
-         {"position-base=31", "stale-anchor=row:30", "stale-anchor=token:31", "alias-snapshot=32", "flip=recurrent:63",
-          "flip=draft_context:495", "rows-unwritten=31", "mislabelled-checkpoint=16", "window-off-by-one=-1"}) {
+    for (const char* text : {"position-base=31", "stale-anchor=row:30", "stale-anchor=token:31", "alias-snapshot=32",
+                             "flip=recurrent:63", "flip=draft_context:495", "rows-unwritten=31",
+                             "mislabelled-checkpoint=16", "checkpoint-inside-step=16", "window-off-by-one=-1"}) {
         EXPECT_TRUE(checked(text, exact).ok()) << text;
     }
 }

@@ -54,7 +54,7 @@ void take_draft_slots(const Lane& lane, state::Snapshot& snapshot) {
 
 }  // namespace
 
-// Shows the draft one token of the past as its anchor; afterwards nobody can tell.
+// Shows the draft one token or row of the past in the place of the newest; afterwards nobody can tell.
 class FaultInjector::StaleDrafter final : public decode::Drafter {
 public:
     StaleDrafter(FaultInjector& injector, decode::Drafter& inner) : injector_(injector), inner_(inner) {}
@@ -65,27 +65,31 @@ public:
                  decode::DraftOutput& out) override {
         if (injector_.anchor_done_) return inner_.propose(lanes, sampling, out);
         Lane& lane = *lanes[0];
-        if (const Fault* pending = injector_.find(FaultKind::pending_row)) {
-            injector_.read_pending_row(lane, *pending);
-            return inner_.propose(lanes, sampling, out);
-        }
-        const Fault& fault = *injector_.find(FaultKind::stale_anchor);
         const TokenId anchor = lane.anchor;
-        if (fault.anchor == StaleAnchor::token) {
-            lane.anchor = lane.tokens[static_cast<std::size_t>(lane.length - fault.number)];
-            injector_.anchor_idle_ = lane.anchor == anchor;
-        } else if (lane.draft.end() - lane.draft.first() <= fault.number) {
-            injector_.anchor_idle_ = true;
-        } else {
-            const Position newest = lane.draft.end() - 1;
-            injector_.right_row_ = injector_.draft_row(lane, newest);
-            injector_.put_draft_row(lane, newest, injector_.draft_row(lane, newest - fault.number));
-        }
+        if (const Fault* pending = injector_.find(FaultKind::pending_row)) injector_.read_pending_row(lane, *pending);
+        if (const Fault* stale = injector_.find(FaultKind::stale_anchor)) show_past(lane, *stale);
         inner_.propose(lanes, sampling, out);
         lane.anchor = anchor;
     }
 
 private:
+    void show_past(Lane& lane, const Fault& fault) {
+        const Position reach =
+            fault.anchor == StaleAnchor::token ? lane.length : lane.draft.end() - lane.draft.first() - 1;
+        // One row can only be replaced by one other.
+        if (fault.number > reach || (fault.anchor == StaleAnchor::row && injector_.right_row_)) {
+            injector_.anchor_idle_ = true;
+        } else if (fault.anchor == StaleAnchor::token) {
+            const TokenId anchor = lane.anchor;
+            lane.anchor = lane.tokens[static_cast<std::size_t>(lane.length - fault.number)];
+            injector_.anchor_idle_ = lane.anchor == anchor;
+        } else {
+            const Position newest = lane.draft.end() - 1;
+            injector_.right_row_ = injector_.draft_row(lane, newest);
+            injector_.put_draft_row(lane, newest, injector_.draft_row(lane, newest - fault.number));
+        }
+    }
+
     FaultInjector& injector_;
     decode::Drafter& inner_;
 };
@@ -143,14 +147,16 @@ Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::
         if (!mislabelled && fault.kind != FaultKind::alias_snapshot) continue;
         const std::span<const TokenId> tokens = mislabelled ? next : other;
         const auto count = static_cast<std::size_t>(fault.number);
-        if (count > tokens.size()) {
-            return invalid_argument(
-                fmt::format("--inject {}: found {} tokens to go on with, expected {}; give a longer "
-                            "prompt or a smaller number",
-                            fault.spelling, tokens.size(), count));
+        const Lane& lane = engine_.lane(from);
+        const std::size_t room = lane.shape().max_tokens - static_cast<std::size_t>(lane.length);
+        if (count > std::min(tokens.size(), room)) {
+            note_idle(
+                invalid_argument(fmt::format("--inject {}: found {} tokens to go on with, expected {}; give a longer "
+                                             "prompt or a smaller number",
+                                             fault.spelling, tokens.size(), count)));
+            continue;
         }
         DP_RETURN_IF_ERROR(go_on(from, tokens.first(count)));
-        const Lane& lane = engine_.lane(from);
         take_recurrent_state(lane, snapshot);
         if (!mislabelled) take_draft_slots(lane, snapshot);
         state::reseal(snapshot);
@@ -163,11 +169,12 @@ Status FaultInjector::at_snapshot(int from, std::span<const TokenId> next, std::
 Status FaultInjector::stop_inside_step(const Fault& fault, int from, std::span<const TokenId> next,
                                        state::Snapshot& snapshot) {
     const auto step = static_cast<std::size_t>(fault.number);
-    if (next.size() < step) {
-        return invalid_argument(
-            fmt::format("--inject {}: found {} tokens behind the boundary, expected {}; give a "
-                        "longer prompt or a smaller number",
-                        fault.spelling, next.size(), step));
+    if (next.size() < step || snapshot.tokens.size() <= step + 1) {
+        note_idle(invalid_argument(
+            fmt::format("--inject {}: found {} tokens before the boundary and {} behind it, expected more than {} and "
+                        "at least {}; give a longer prompt or a smaller number",
+                        fault.spelling, snapshot.tokens.size(), next.size(), step + 1, step)));
+        return {};
     }
     std::vector<TokenId> tokens = snapshot.tokens;
     tokens.insert(tokens.end(), next.begin(), next.begin() + static_cast<std::ptrdiff_t>(step));
@@ -212,7 +219,7 @@ Status FaultInjector::after_restore(int lane_id, const std::filesystem::path& dr
     for (const Fault& fault : faults_) {
         switch (fault.kind) {
             case FaultKind::flip:
-                if (fault.component != Component::draft_context) DP_RETURN_IF_ERROR(flip_restored_byte(lane, fault));
+                if (fault.component != Component::draft_context) note_idle(flip_restored_byte(lane, fault));
                 break;
             case FaultKind::empty_restore: lane.reset(); break;
             case FaultKind::prefix_again:
@@ -378,7 +385,12 @@ void FaultInjector::on_commit(const Lane& lane, const decode::CycleResult& resul
     sink_.on_commit(lane, result, controller);
 }
 
+void FaultInjector::note_idle(const Status& reason) {
+    if (idle_.ok()) idle_ = reason;
+}
+
 Status FaultInjector::check_acted() const {
+    DP_RETURN_IF_ERROR(idle_);
     const Fault* const stale = find(FaultKind::stale_anchor);
     if (stale != nullptr && anchor_idle_) {
         return invalid_argument(

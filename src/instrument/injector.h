@@ -30,7 +30,7 @@ public:
 
     // Checkpoint faults. `from` is the lane that the snapshot was taken of; it is not needed as it stands any more and
     // goes on. `next` are the request's own tokens behind the boundary, `other` those of another request. Errors: those
-    // of prefill; invalid_argument for more tokens than there are.
+    // of prefill.
     Status at_snapshot(int from, std::span<const TokenId> next, std::span<const TokenId> other,
                        state::Snapshot& snapshot);
     // Components that the checkpoint was saved without.
@@ -49,7 +49,7 @@ public:
     // What proposes: `healthy` or, for faults of the draft's inputs, something that wraps or replaces it.
     decode::Drafter& drafter(decode::Drafter& healthy);
 
-    // Fails with invalid_argument when a fault waited for an event that did not come.
+    // Fails with invalid_argument when a fault waited for an event that did not come, or found nothing to act on.
     Status check_acted() const;
 
     void on_forward(decode::ForwardKind kind, const state::Lane& lane, Position start, std::size_t rows) override {
@@ -71,6 +71,7 @@ private:
     };
 
     const Fault* find(FaultKind kind) const;
+    void note_idle(const Status& reason);
     Status go_on(int lane, std::span<const TokenId> tokens);
     Status stop_inside_step(const Fault& fault, int lane, std::span<const TokenId> next, state::Snapshot& snapshot);
     void read_pending_row(state::Lane& lane, const Fault& fault);
@@ -91,6 +92,7 @@ private:
     bool anchor_done_ = false;                           // stale_anchor
     bool anchor_idle_ = false;                           // stale_anchor found nothing wrong to show
     std::optional<DraftRow> right_row_;                  // what stale_anchor=row replaced
+    Status idle_;                                        // of the first fault that cannot act in this arm
     std::set<FaultKind> acted_;                          // of those that may find nothing to act on
     std::optional<state::DraftContext> occupant_;        // pending_row, unreset_row: the request before
     std::optional<state::DraftContext> before_prefill_;  // suffix_unwritten

@@ -13,7 +13,7 @@ namespace draftprobe::probe {
 
 // Adds to the ledger event of `snapshot` what the treatment's restore forms have to make of it, from the snapshot's
 // bytes alone: the recurrent state under int8-state, context rows under rows-q4, rings under both forms that rebuild
-// them. Call before any fault touches the snapshot, at level 2 and above. `capacity`: context rows that a lane keeps.
+// them. Call before any fault touches the snapshot, at level 2 and above.
 void add_expected_restore(const state::Snapshot& snapshot, const RestoreTreatment& treatment, decode::EngineCore& core,
                           LedgerEvent& event);
 

@@ -189,7 +189,8 @@ private:
     Status materialise_and_restore() {
         DP_RETURN_IF_ERROR(materialise(kFreshLane));
         DP_ASSIGN_OR_RETURN(state::Snapshot snapshot, snapshot_lane());
-        if (settings_.treatment.tier == state::Tier::disk) {
+        // A control that is served from a cache has the tier of no treatment.
+        if (arm_ == Arm::restored && settings_.treatment.tier == state::Tier::disk) {
             DP_ASSIGN_OR_RETURN(snapshot, through_disk(snapshot, scratch_file_, false));
         }
         return restore(snapshot);
@@ -240,14 +241,14 @@ private:
         decode::Drafter& healthy = settings_.script ? static_cast<decode::Drafter&>(scripted) : model_drafter;
         faults_.set_verify_rows(verify_rows());
         decode::Drafter& drafter = faults_.drafter(healthy);
-        return settings_.lockstep ? decode_in_lockstep(lane, drafter) : decode_freely(lane, drafter);
+        return settings_.lockstep ? decode_in_lockstep(lane, drafter, healthy) : decode_freely(lane, drafter, healthy);
     }
 
-    Status decode_freely(int lane, decode::Drafter& drafter) {
+    Status decode_freely(int lane, decode::Drafter& drafter, decode::Drafter& healthy) {
         // The prompt's own continuation may be a stop token: then there is nothing to decode.
         const std::vector<TokenId>& stops = assembly_.models.target->config().eos_ids;
         if (std::find(stops.begin(), stops.end(), engine_.lane(lane).anchor) != stops.end()) return {};
-        DP_RETURN_IF_ERROR(start_controller(lane, drafter));
+        DP_RETURN_IF_ERROR(start_controller(lane, healthy));
         witness_draft(lane);
         for (std::size_t cycle = 0; cycle < request_.cycles; ++cycle) {
             auto result = engine_.cycle({&lane, 1}, drafter, verify_rows());
@@ -261,11 +262,11 @@ private:
     }
 
     // The control's cycles, each committing its tokens. What this arm chose behind the prompt is in the ledger by now.
-    Status decode_in_lockstep(int lane, decode::Drafter& drafter) {
+    Status decode_in_lockstep(int lane, decode::Drafter& drafter, decode::Drafter& healthy) {
         const ControlTokens& control = *settings_.lockstep;
         if (control.first_anchor() == nullptr) return {};
         engine_.lane(lane).anchor = *control.first_anchor();
-        DP_RETURN_IF_ERROR(start_controller(lane, drafter));
+        DP_RETURN_IF_ERROR(start_controller(lane, healthy));
         witness_draft(lane);
         for (std::size_t cycle = 0; cycle < control.cycles.size(); ++cycle) {
             const ControlCycle& tokens = control.cycles[cycle];
@@ -280,6 +281,7 @@ private:
         return {};
     }
 
+    // Costs are those of the engine's own draft: what is measured is no cycle, in which a fault would act.
     Status start_controller(int lane, decode::Drafter& drafter) {
         if (settings_.budget != budget::BudgetKind::adaptive) return {};
         DP_ASSIGN_OR_RETURN(std::vector<double> costs,
@@ -312,7 +314,24 @@ private:
     std::size_t retained_ = 0;
 };
 
-Status check_settings(const ProbeSettings& settings, std::size_t block) {
+// Tokens to commit may come from a file (probe/suspend.h).
+Status check_lockstep(const ControlTokens& tokens, std::size_t vocab) {
+    for (std::size_t cycle = 0; cycle < tokens.cycles.size(); ++cycle) {
+        const ControlCycle& tokens_of = tokens.cycles[cycle];
+        const auto outside = [vocab](TokenId id) { return id >= vocab; };
+        const bool inside = !tokens_of.committed.empty() && !outside(tokens_of.next_anchor) &&
+                            std::none_of(tokens_of.committed.begin(), tokens_of.committed.end(), outside);
+        if (inside) continue;
+        return invalid_argument(
+            fmt::format("lockstep: cycle {} commits no token, or one outside the target's vocabulary of {} rows; "
+                        "expected the tokens of a control of this target",
+                        cycle, vocab));
+    }
+    return {};
+}
+
+Status check_settings(const ProbeSettings& settings, const Assembly& assembly) {
+    const auto block = static_cast<std::size_t>(assembly.models.draft->config().block);
     if (settings.verify_rows > block) {
         return invalid_argument(fmt::format("verify rows: found {}, expected at most the draft's block of {}",
                                             settings.verify_rows, block));
@@ -322,6 +341,10 @@ Status check_settings(const ProbeSettings& settings, std::size_t block) {
             fmt::format("lockstep at level {}: expected level 2 or 3, whose ledger says which token the arm itself "
                         "chose behind the prompt; give --level 2",
                         settings.level));
+    }
+    if (settings.lockstep != nullptr) {
+        DP_RETURN_IF_ERROR(
+            check_lockstep(*settings.lockstep, static_cast<std::size_t>(assembly.models.target->config().vocab)));
     }
     return {};
 }
@@ -414,7 +437,7 @@ Result<ArmResult> run_in_two_processes(const Assembly& assembly, const ProbeRequ
 Result<ArmResult> run_arm(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings, Arm arm,
                           const std::filesystem::path& path, bool force) {
     DP_RETURN_IF_ERROR(check_request(assembly, request));
-    DP_RETURN_IF_ERROR(check_settings(settings, static_cast<std::size_t>(assembly.models.draft->config().block)));
+    DP_RETURN_IF_ERROR(check_settings(settings, assembly));
     const bool restores = arm == Arm::restored;
     if (restores && settings.treatment.tier == state::Tier::process && settings.resume_from.empty() &&
         settings.suspend_to.empty()) {

@@ -335,8 +335,7 @@ void Recorder::on_commit(const state::Lane& lane, const decode::CycleResult& res
     const bool recurrent = digests_recurrent_state(result);
     const bool all = options_.digest_every != 0 && cycle_ % options_.digest_every == 0;
     for (const state::Component component : state::kComponents) {
-        const bool taken = all || (recurrent && (component == state::Component::recurrent_matrix ||
-                                                 component == state::Component::recurrent_conv));
+        const bool taken = all || (recurrent && state::is_recurrent_component(component));
         if (options_.level < 2 || !taken || !state::has_component(lane.shape(), component)) continue;
         step_.state_digests.push_back(
             {std::string(state::component_name(component)), state::component_digest(lane, component)});

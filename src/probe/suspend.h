@@ -4,6 +4,7 @@
 //   boundary.snapshot  the state at the boundary
 //   base.snapshot      only for the draft form `recompute` with an earlier base
 //   lockstep.txt       only in lockstep: a line per cycle of the control, its next anchor and the tokens it committed
+//   idle-faults        empty; only when faults may be without effect
 // Snapshot files are checked like any other (state/snapshot_file.h), the capture like any other.
 #pragma once
 

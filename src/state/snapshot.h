@@ -4,9 +4,9 @@
 // may stand anywhere; it carries the pending anchor and the rest of the request (RequestRecord).
 //
 // Restoring copies out of a snapshot, so a borrower can never write into it; copies of a snapshot share its bytes until
-// one of them is changed. Restore checks
-// identity, shape, ranges, sizes and the checksum of every page *before* it touches the lane: a refused restore leaves
-// the lane bit-identical.
+// one of them is changed.
+// Restore checks identity, shape, ranges, sizes, the checksum of every page and what the recurrent state consumed
+// *before* it touches the lane: a refused restore leaves the lane bit-identical.
 #pragma once
 
 #include <cstdint>

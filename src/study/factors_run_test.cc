@@ -2,9 +2,9 @@
 // together.
 #include <gmock/gmock.h>
 
-#include "base/hash.h"
 #include "base/test_directory.h"
 #include "study/factors.h"
+#include "study/toy_assembly.h"
 
 namespace draftprobe::study {
 namespace {
@@ -13,32 +13,10 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-std::string golden(const std::string& name) { return std::string(DRAFTPROBE_SOURCE_DIR) + "/tests/golden/" + name; }
-
-const probe::Assembly& toys() {
-    static const probe::Assembly assembly = [] {
-        auto loaded = probe::load_assembly(golden("target-r2"), golden("draft-w64"), true);
-        EXPECT_TRUE(loaded.ok()) << loaded.status().message();
-        return std::move(loaded).value();
-    }();
-    return assembly;
-}
-
 // All six: snapshot, move, tier, ring rebuild, draft form, KV format. Rows in 4 bits differ on their own.
-Case toy_case(state::DraftRestore draft, state::KvFormat format = state::KvFormat::bf16) {
-    Case item;
-    for (std::uint32_t i = 0, state = 7; i < 150; ++i) {
-        state = state * 1664525u + 1013904223u;
-        item.request.prompt.push_back((state >> 16) % 240);
-    }
-    item.request.boundary = 96;
-    item.request.cycles = 2;
-    item.settings.engine.isa = numerics::best_isa();
-    item.settings.engine.threads = 2;
-    item.settings.engine.chunk_tokens = 64;
+Case six_factors(state::DraftRestore draft, state::KvFormat format = state::KvFormat::bf16) {
+    Case item = toy_case();
     item.settings.engine.kv_format = format;
-    item.settings.level = 2;
-    item.settings.build_digest = sha256_hex(std::string_view("factors"));
     item.settings.treatment.draft = draft;
     item.settings.treatment.tier = state::Tier::disk;
     return item;
@@ -89,12 +67,12 @@ TEST(FactorRuns, a_defect_under_one_factor_is_attributed_to_it_alone) {
     };
     for (const One& one : {One{"context-shift=8", on_disk, "tier"}, One{"stale-occupant=draft_context", moved, "move"},
                            One{"flip=target_kv:100", rebuilt, "ring-rebuild"}}) {
-        const Attributed found = attribute(toy_case(state::DraftRestore::rows), engine_with(one.fault, one.broken));
+        const Attributed found = attribute(six_factors(state::DraftRestore::rows), engine_with(one.fault, one.broken));
         EXPECT_THAT(found.sentences,
                     ElementsAre(StartsWith(std::string(one.factor) + " alone makes it differ. (CHANGED")));
         EXPECT_THAT(found.effects, ElementsAre(std::string(one.factor) + " (with snapshot)"));
     }
-    const Attributed any = attribute(toy_case(state::DraftRestore::rows),
+    const Attributed any = attribute(six_factors(state::DraftRestore::rows),
                                      engine_with("flip=recurrent:40", [](const auto&) { return true; }));
     EXPECT_THAT(any.sentences, ElementsAre(StartsWith("snapshot alone makes it differ.")));
     EXPECT_THAT(any.effects, ElementsAre("snapshot"));
@@ -102,12 +80,12 @@ TEST(FactorRuns, a_defect_under_one_factor_is_attributed_to_it_alone) {
 
 TEST(FactorRuns, a_defect_of_two_factors_together_is_their_interaction) {
     const Attributed found =
-        attribute(toy_case(state::DraftRestore::rows),
+        attribute(six_factors(state::DraftRestore::rows),
                   engine_with("context-shift=8", [](const auto& s) { return on_disk(s) && rebuilt(s); }));
     EXPECT_THAT(found.sentences, ElementsAre(StartsWith("tier + ring-rebuild differ only together: an interaction.")));
     EXPECT_THAT(found.effects, ElementsAre("tier x ring-rebuild (with snapshot)"));
     const Attributed three =
-        attribute(toy_case(state::DraftRestore::rows),
+        attribute(six_factors(state::DraftRestore::rows),
                   engine_with("context-shift=8", [](const auto& s) { return on_disk(s) && rebuilt(s) && moved(s); }));
     EXPECT_THAT(three.sentences,
                 ElementsAre(StartsWith("move + tier + ring-rebuild differ only together: an interaction.")));
@@ -116,7 +94,7 @@ TEST(FactorRuns, a_defect_of_two_factors_together_is_their_interaction) {
 
 // The fault itself as a factor: in its own lane a request's stale rows are the right rows.
 TEST(FactorRuns, a_fault_that_acts_only_in_another_lane_interacts_with_the_move) {
-    Case item = toy_case(state::DraftRestore::exact);
+    Case item = six_factors(state::DraftRestore::exact);
     item.settings.treatment.faults.push_back(*instrument::parse_fault("stale-occupant=draft_context"));
     const Attributed found = attribute(item, run_treated);
     EXPECT_THAT(found.sentences,
@@ -125,21 +103,21 @@ TEST(FactorRuns, a_fault_that_acts_only_in_another_lane_interacts_with_the_move)
 }
 
 TEST(FactorRuns, formats_are_factors_of_their_own) {
-    const Attributed form = attribute(toy_case(state::DraftRestore::rows_q4), run_treated);
+    const Attributed form = attribute(six_factors(state::DraftRestore::rows_q4), run_treated);
     EXPECT_THAT(form.sentences, ElementsAre("draft-form alone makes it differ. (DRIFT at restore/draft_context)"));
     EXPECT_THAT(form.effects, ElementsAre("draft-form (with snapshot + ring-rebuild)"));
-    const Attributed format =
-        attribute(toy_case(state::DraftRestore::rows, state::KvFormat::int8), engine_with("flip=target_kv:100", int8));
+    const Attributed format = attribute(six_factors(state::DraftRestore::rows, state::KvFormat::int8),
+                                        engine_with("flip=target_kv:100", int8));
     EXPECT_THAT(format.sentences,
                 ElementsAre(StartsWith("kv-format + snapshot differ only together: an interaction.")));
     EXPECT_THAT(format.effects, ElementsAre("kv-format x snapshot"));
-    const Attributed healthy = attribute(toy_case(state::DraftRestore::rows, state::KvFormat::int8), run_treated);
+    const Attributed healthy = attribute(six_factors(state::DraftRestore::rows, state::KvFormat::int8), run_treated);
     EXPECT_THAT(healthy.sentences, ElementsAre("No combination differs: there is nothing to attribute."));
     EXPECT_THAT(healthy.effects, IsEmpty());
 }
 
 TEST(FactorRuns, a_fault_that_needs_a_format_is_not_run_without_it) {
-    Case item = toy_case(state::DraftRestore::exact, state::KvFormat::int8);
+    Case item = six_factors(state::DraftRestore::exact, state::KvFormat::int8);
     item.settings.treatment.faults.push_back(*instrument::parse_fault("double-quantisation=1"));
     const Attributed found = attribute(item, run_treated);
     EXPECT_THAT(found.sentences, ElementsAre(StartsWith("double-quantisation=1 alone makes it differ.")));

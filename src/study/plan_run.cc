@@ -62,7 +62,8 @@ struct Run {
     std::size_t cycles = 0;
     bool prefilled = false;
     bool ended = false;
-    // The engine step in which the last position below the boundary was written, 0 before; shared with borrowers.
+    // The engine step in which the last position below the boundary was written, 0 before; shared with borrowers, and
+    // the lender's where this run borrowed them itself.
     std::shared_ptr<std::size_t> written_step = std::make_shared<std::size_t>(0);
     std::shared_ptr<std::size_t> lent_step;  // of the lane that it was borrowed from
 };
@@ -250,7 +251,7 @@ private:
         std::string_view tier;  // where it came from
     };
 
-    // Reads a snapshot that left memory back.
+    // The snapshot, read back if it left memory. Errors: not_found when it is nowhere.
     Result<Loaded> load(const std::string& name) {
         Saved& saved = saved_[name];
         if (saved.spoiled != nullptr) return Loaded{saved.spoiled, "memory"};
@@ -293,6 +294,7 @@ private:
         DP_ASSIGN_OR_RETURN(const auto cost,
                             probe::restore_request(engine_, *loaded.snapshot, identity_, treatment, step.lane));
         if (cost) record_scratch(*cost, run);
+        *run.written_step = engine_steps_;
         // What a broken restore leads to ends its run with a record, not the plan with an error.
         engine_.core().target_forward().set_keep_non_finite(settings_.sampling.greedy());
         engine_.set_request(step.lane, probe::engine_request(assembly_, requests_[step.request], settings_));
@@ -347,7 +349,7 @@ private:
         const std::shared_ptr<std::size_t> lent = on(step.from)->written_step;
         DP_RETURN_IF_ERROR(take_lane(step, Arm::restored));
         Run& run = *on(step.lane);
-        run.lent_step = lent;
+        run.lent_step = run.written_step = lent;
         probe::RestoreTreatment treatment = step.treatment;
         treatment.trusts_label = true;  // what is lent may be in the middle of being made
         DP_RETURN_IF_ERROR(probe::restore_request(engine_, snapshot, identity_, treatment, step.lane).status());
@@ -383,6 +385,8 @@ private:
     Status expect_refusal(const PlanStep& step, std::size_t index) {
         const LaneContent before = content_of(engine_.lane(step.lane));
         const Result<Loaded> loaded = load(step.snapshot);
+        // That it is nowhere is no refusal.
+        if (loaded.status().code() == StatusCode::not_found) return loaded.status();
         Status refusal = loaded.status();
         if (refusal.ok()) {
             refusal = probe::restore_request(engine_, *loaded->snapshot, identity_, step.treatment, step.lane).status();

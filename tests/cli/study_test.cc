@@ -1,4 +1,6 @@
 // Lockstep, factors, minimising, sweeps and plans on the command line; and 'git bisect run' on a real repository.
+#include <sstream>
+
 #include "program.h"
 #include "report/recompute.h"
 #include "report/report.h"
@@ -94,6 +96,12 @@ TEST_F(StudyProgram, a_sweep_reports_its_gravest_point) {
     const ProgramRun healthy = run(request() + "--sweep verify-width=1..8:7 --out o --force");
     EXPECT_EQ(healthy.exit, 0) << healthy.err;
     EXPECT_THAT(healthy.out, HasSubstr("verdict     differs nowhere (2 points)"));
+    // The window is full at no value, so the fault has no effect, in the pair that is reported neither.
+    const ProgramRun idle = run("probe " + pair() +
+                                "--prompt-ids ids.json --prefix-tokens 32 --cycles 2 --inject window-off-by-one=+1 "
+                                "--sweep suffix=1..2 --out o --force");
+    EXPECT_EQ(idle.exit, 0) << idle.err;
+    EXPECT_THAT(idle.out, HasSubstr("verdict     differs nowhere (2 points)"));
 }
 
 TEST_F(StudyProgram, the_minimised_command_gives_the_same_finding) {
@@ -140,6 +148,14 @@ TEST_F(StudyProgram, an_adaptive_probe_says_what_is_the_matter_and_can_be_declar
     EXPECT_EQ(report["declared"], Json::array({"capture.timing_confounded"}));
     EXPECT_EQ(run("compare o/control o/treated").exit, 4);
     EXPECT_NE(run("compare o/control o/treated --treat budget").exit, 4);
+    // Costs are measured before the first cycle, and a fault of the draft is none of that.
+    const ProgramRun silent =
+        run(request() + "--budget adaptive --treat timing_confounded --inject draft-nothing=2 --out o --force");
+    EXPECT_EQ(silent.exit, 1) << silent.err;
+    std::vector<int> drafted;
+    std::istringstream steps(slurp(path("o/treated/steps.jsonl")));
+    for (std::string line; std::getline(steps, line);) drafted.push_back(parsed(line)["drafted"].get<int>());
+    EXPECT_THAT(drafted, ElementsAre(0, 0, 7));
 }
 
 TEST_F(StudyProgram, a_plan_judges_every_request) {

@@ -349,16 +349,19 @@ TEST_F(PlanTest, SnapshotsWithoutRoomAreReadFromDiskOrMissed) {
     EXPECT_EQ(tight->store.evictions, 2u) << "a for b, and b for a when it was read again";
     EXPECT_LE(tight->store.bytes, tight->store.budget);
 
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-    const Status missed = run(steps + R"(, {"do": "restore", "request": "B", "lane": 1, "snapshot": "b"},
-        {"do": "run", "lanes": [1]})",
-                              prompts)
-                              .status();
-    EXPECT_EQ(missed.code(), StatusCode::not_found);
-    EXPECT_THAT(missed.message(), HasSubstr("snapshot 'b': not in memory (evicted for lack of room"));
-    EXPECT_THAT(missed.message(), HasSubstr("not on disk"));
-    EXPECT_THAT(missed.message(), HasSubstr("raise store_bytes"));
+    // A refusal that was expected is none of a snapshot that is nowhere.
+    for (const char* refused : {"", R"(, "refused": true)"}) {
+        std::filesystem::remove_all(dir_);
+        std::filesystem::create_directories(dir_);
+        const Status missed = run(steps + R"(, {"do": "restore", "request": "B", "lane": 1, "snapshot": "b")" +
+                                      refused + R"(}, {"do": "run", "lanes": [1]})",
+                                  prompts)
+                                  .status();
+        EXPECT_EQ(missed.code(), StatusCode::not_found) << refused;
+        EXPECT_THAT(missed.message(), HasSubstr("snapshot 'b': not in memory (evicted for lack of room"));
+        EXPECT_THAT(missed.message(), HasSubstr("not on disk"));
+        EXPECT_THAT(missed.message(), HasSubstr("raise store_bytes"));
+    }
 }
 
 TEST_F(PlanTest, AFaultyRestoreIsFoundInItsRunAlone) {
