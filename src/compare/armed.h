@@ -34,7 +34,11 @@ bool is_computing_arm(const CaptureHeader& header);
 // Whether every request has boundary 0: such a restore claims nothing, and a difference is another cause's.
 bool restores_nothing(const CaptureHeader& header);
 
-// The difference that may explain drift: "" when nothing of the kind is recorded. `declared` are full field names.
+// Whether the arm declared that its draft sees less context.
+bool shortens_context(const CaptureHeader& header);
+
+// The differences that may explain drift, all of them: "" when nothing of the kind is recorded. `declared` are full
+// field names.
 std::string recorded_cause(const CaptureHeader& control, const CaptureHeader& treated,
                            const std::vector<std::string>& declared);
 

@@ -68,8 +68,7 @@ public:
         options_.candidates = control.candidates;
         options_.near_tie = result.near_tie;
         options_.width_declared = is_width_declared(result.declared);
-        const std::string& form = treated.treatment.restore_draft;
-        options_.masked_by_declaration = treated.arm == Arm::restored && (form == "masked" || form == "none");
+        options_.masked_by_declaration = shortens_context(treated);
     }
 
     Status on_step(bool treated, const StepRecord& step) override {
@@ -101,7 +100,9 @@ public:
         }
         if (treated && !exposed_requests_.contains(step.request)) {
             exposed_requests_.emplace(step.request, seen.total);
-            result_.armed.draft_exposure = std::max(result_.armed.draft_exposure.value_or(0), seen.total);
+            Armed& armed = result_.armed;
+            if (seen.total >= armed.draft_exposure.value_or(0)) armed.draft_exposure_split = seen;
+            armed.draft_exposure = std::max(armed.draft_exposure.value_or(0), seen.total);
         }
         return {};
     }
@@ -123,6 +124,7 @@ public:
             pair.width && !(options_.width_declared && control.step.drafted == treated.step.drafted);
         result_.acceptance_changed |= pair.acceptance;
         result_.output_changed |= pair.output;
+        result_.target_choices_changed |= pair.target_choice;
         hard |= pair.hard;
         result_.paired.width_differs += pair.width;
         result_.paired.acceptance_differs += pair.acceptance;
@@ -431,7 +433,9 @@ std::string changed_words(const Comparison& c) {
     if (c.width_changed) words.push_back("width");
     if (c.acceptance_changed) words.push_back("acceptance");
     if (c.output_changed) words.push_back("output");
-    return words.empty() ? "inputs only, no decision yet" : fmt::format("{}", fmt::join(words, ", "));
+    if (!words.empty()) return fmt::format("{}", fmt::join(words, ", "));
+    return c.target_choices_changed ? "target choices only, in rows from which nothing was accepted or emitted"
+                                    : "inputs only, no decision yet";
 }
 
 std::string first_words(const Comparison& c) {
@@ -471,10 +475,11 @@ void conclude(Comparison& c, bool hard, std::int64_t differences, const std::opt
         if (c.blind_spots > 0) c.why += "; a blind spot remains, see the warnings";
     } else if (!hard && !c.drift_explained_by.empty() && !undecided_flips) {
         c.verdict = Verdict::drift;
-        c.why =
-            c.flips.total == 0
-                ? fmt::format("values differ and no decision flipped; recorded cause: {}", c.drift_explained_by)
-                : fmt::format("all {} flips are near-ties; recorded cause: {}", c.flips.total, c.drift_explained_by);
+        c.why = fmt::format("{}; recorded cause: {}",
+                            c.flips.total == 0   ? "values differ and no decision flipped"
+                            : c.flips.total == 1 ? "the only flip is a near-tie"
+                                                 : fmt::format("all {} flips are near-ties", c.flips.total),
+                            c.drift_explained_by);
     } else {
         c.verdict = Verdict::changed;
         c.why = fmt::format("changed: {}; {}{}", changed_words(c), first_words(c), reach_words(c));
@@ -528,12 +533,15 @@ std::string next_step_of(const Comparison& c) {
 
 void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeader& treated, bool hard,
                  std::int64_t differences, const std::optional<FirstDifference>& drifted) {
-    const bool has_draft = !treated.identity.draft.digest.empty();
+    // A restored draft state that claims something has to be seen by the draft before the comparison says anything of
+    // it.
+    const bool must_be_seen =
+        treated.arm == Arm::restored && !treated.identity.draft.digest.empty() && !restores_nothing(treated);
     const bool found = differences > 0;
     if (c.level == 0) {
         explain_insufficient(c, "a capture holds totals only, which say nothing about single contexts",
                              "capture both arms at --level 1 or above", found);
-    } else if (treated.arm == Arm::restored && has_draft && c.armed.draft_exposure == 0 && !restores_nothing(treated)) {
+    } else if (must_be_seen && c.armed.draft_exposure == 0) {
         explain_insufficient(c,
                              "no context row from the restore is visible to the draft at its first cycle: the draft's "
                              "restore was not tested",
@@ -548,11 +556,20 @@ void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeade
                         "partner: one arm ended before the other",
                         c.pairs.matched, c.pairs.unmatched_control, c.pairs.unmatched_treated),
             "run both arms for the same number of cycles; if they were, find out why one ended early", found);
+    } else if (c.control.lane_cycles + c.treated.lane_cycles == 0 && !found) {
+        explain_insufficient(c,
+                             fmt::format("neither arm ran a decode cycle: the request ended with its first token{}",
+                                         setting_value(control, "stop_tokens").empty() ? "" : ", a stop token"),
+                             "cut the prompt elsewhere, so that its first token is no stop token", found);
     } else if (c.pairs.matched == 0 && !found) {
         explain_insufficient(c, "no lane-cycle of one arm has its context in the other",
                              "run both arms with the same prompt and more cycles", found);
     } else {
-        c.armed.armed = true;
+        c.armed.armed = !must_be_seen || c.armed.draft_exposure.has_value();
+        if (!c.armed.armed) {
+            c.armed.reason = "the restored arm ran no decode cycle: no draft saw its restore";
+            c.armed.advice = "cut the prompt elsewhere, so that decode cycles follow";
+        }
         conclude(c, hard, differences, drifted);
     }
 }
@@ -644,8 +661,7 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
     // record comes first, then what no schedule explains.
     std::optional<FirstDifference> drifted;
     const bool drifts = !c.drift_explained_by.empty();
-    const bool shortened =
-        th.arm == Arm::restored && (th.treatment.restore_draft == "masked" || th.treatment.restore_draft == "none");
+    const bool shortened = shortens_context(th);
     const auto& broken = sink.findings.first(Weight::broken);
     const auto& telling = (drifts || shortened) && broken ? broken : sink.findings.first(Weight::real);
     if ((drifts || (shortened && broken)) && telling) {

@@ -36,6 +36,7 @@ struct PairOutcome {
     bool width = false;
     bool acceptance = false;
     bool output = false;
+    bool target_choice = false;
     std::int64_t first_proposal_difference = -1;  // position from 0
     double draft_drift = 0;
     double target_drift = 0;

@@ -85,9 +85,10 @@ void compare_prompts(Collector& collect, const CaptureHeader& control, const Cap
     const auto text = [](const CaptureHeader& h, std::string_view which) {
         Position tokens = 0;
         for (const CapturedRequest& r : h.requests) tokens += r.prompt_length;
-        return fmt::format("{} prompt: {} requests, {} tokens", which, h.requests.size(), tokens);
+        return fmt::format("{} of {} tokens in {} request{}", which, tokens, h.requests.size(),
+                           h.requests.size() == 1 ? "" : "s");
     };
-    collect.compare("identity", "prompt", text(control, "the control's"), text(treated, "another"));
+    collect.compare("identity", "prompt", text(control, "a prompt"), text(treated, "another"));
 }
 
 void compare_requests(Collector& collect, const CaptureHeader& control, const CaptureHeader& treated) {
@@ -149,12 +150,17 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
     });
     if (control.timing_confounded || treated.timing_confounded) {
         const auto text = [](const CaptureHeader& h) {
-            return h.timing_confounded ? "the budget learned online, from measured times" : "no";
+            return h.timing_confounded ? "widths from measured times (a budget that learns online)"
+                                       : "widths that no time decides";
         };
         if (budget_declared) {
             result.declared.emplace_back(kTiming);
         } else {
-            result.refusals.push_back({std::string(kTiming), text(control), text(treated)});
+            // Captures that both follow measured times agree in this field, and still not in what it stands for.
+            const bool both = control.timing_confounded && treated.timing_confounded;
+            result.refusals.push_back(
+                {std::string(kTiming), text(control),
+                 both ? "widths from other measured times: no two runs have the same" : text(treated)});
         }
     }
     if (c.build.digest != t.build.digest) {
