@@ -197,6 +197,13 @@ bool is_width_declared(const std::vector<std::string>& declared) {
     return std::find(declared.begin(), declared.end(), kWidthSetting) != declared.end();
 }
 
+bool widths_follow_times(const std::vector<std::string>& declared) {
+    const auto names = [&](std::string_view field) {
+        return std::find(declared.begin(), declared.end(), field) != declared.end();
+    };
+    return names(kTimingField) && !names("settings.budget");
+}
+
 bool is_canonical_numerics(std::string_view numerics) { return numerics == "f32" || numerics == "i8dot"; }
 
 bool restores_nothing(const CaptureHeader& header) {
@@ -265,7 +272,8 @@ std::string recorded_cause(const CaptureHeader& control, const CaptureHeader& tr
     }
     const bool canonical = is_canonical_numerics(setting_value(control, "numerics"));
     if (!canonical && !same_schedule(control, treated)) causes.emplace_back("forward calls cut differently");
-    if (!canonical && is_width_declared(declared)) causes.emplace_back("verify calls of another width");
+    if (!canonical && (is_width_declared(declared) || widths_follow_times(declared)))
+        causes.emplace_back("verify calls of another width");
     // No cause of drift by itself: a draft that sees less is another draft.
     if (!causes.empty() && shortens_context(treated)) {
         causes.push_back(fmt::format("context shortened by declaration ({})", t.restore_draft));

@@ -25,6 +25,10 @@ ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated);
 inline constexpr std::string_view kWidthSetting = "settings.verify_width";
 bool is_width_declared(const std::vector<std::string>& declared);
 
+// Whether both arms are declared to take their widths from measured times, which no treatment is behind. A declared
+// budget is a treatment: its widths are what is asked about.
+bool widths_follow_times(const std::vector<std::string>& declared);
+
 // Numerics classes that promise equal bits for every schedule.
 bool is_canonical_numerics(std::string_view numerics);
 

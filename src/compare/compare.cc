@@ -67,7 +67,7 @@ public:
         options_.hidden = result.level == 3 ? control.hidden : 0;
         options_.candidates = control.candidates;
         options_.near_tie = result.near_tie;
-        options_.width_declared = is_width_declared(result.declared);
+        options_.width_declared = is_width_declared(result.declared) || widths_follow_times(result.declared);
         options_.masked_by_declaration = shortens_context(treated);
     }
 
@@ -462,6 +462,19 @@ std::string reach_words(const Comparison& c) {
     return text;
 }
 
+// Widths that follow measured times differ without a cause in either arm, and cycles end elsewhere because of them.
+std::string width_words(const Comparison& c) {
+    if (c.paired.width_differs == 0) return {};
+    std::string text;
+    if (widths_follow_times(c.declared)) text += "; widths follow measured times: not attributed";
+    const std::int64_t unmatched = c.pairs.unmatched_control + c.pairs.unmatched_treated;
+    if (c.verdict == Verdict::same && unmatched > 0) {
+        text += fmt::format("; {} lane-cycles of the control and {} of the treated arm have no partner for it",
+                            c.pairs.unmatched_control, c.pairs.unmatched_treated);
+    }
+    return text;
+}
+
 // Everything is measured; what does it mean?
 void conclude(Comparison& c, bool hard, std::int64_t differences, const std::optional<FirstDifference>& drifted) {
     const bool undecided_flips = c.flips.near_ties < c.flips.total;
@@ -470,7 +483,8 @@ void conclude(Comparison& c, bool hard, std::int64_t differences, const std::opt
         c.why = fmt::format("{} matched lane-cycles{} at level {}", c.pairs.matched,
                             c.level < 2 ? " have equal steps" : " and the ledger are bit-equal", c.level);
         if (c.paired.width_differs > 0) {
-            c.why += fmt::format("; {} of them verify another number of rows, as declared", c.paired.width_differs);
+            c.why += fmt::format("; {} of them verify another number of rows{}", c.paired.width_differs,
+                                 widths_follow_times(c.declared) ? "" : ", as declared");
         }
         if (c.blind_spots > 0) c.why += "; a blind spot remains, see the warnings";
     } else if (!hard && !c.drift_explained_by.empty() && !undecided_flips) {
@@ -491,6 +505,7 @@ void conclude(Comparison& c, bool hard, std::int64_t differences, const std::opt
             if (undecided_flips && !c.near_tie) c.why += ", and no near-tie thresholds are recorded";
         }
     }
+    c.why += width_words(c);
 }
 
 void explain_insufficient(Comparison& c, const std::string& reason, const std::string& advice, bool found) {
@@ -502,21 +517,45 @@ void explain_insufficient(Comparison& c, const std::string& reason, const std::s
 }
 
 bool is_timing_confounded(const Comparison& c) {
-    return std::any_of(c.refusals.begin(), c.refusals.end(),
-                       [](const Refusal& r) { return r.field == "capture.timing_confounded"; });
+    return std::any_of(c.refusals.begin(), c.refusals.end(), [](const Refusal& r) { return r.field == kTimingField; });
 }
 
-std::string next_step_of(const Comparison& c) {
+// What narrows a change down further than this comparison could.
+std::string step_after_change(const Comparison& c, bool cycles_without_digests) {
+    const bool in_cycle = c.first && c.first->cycle;
+    std::string step;
+    if (!c.drift_explained_by.empty() && !c.near_tie && c.flips.total > 0) {
+        step =
+            "have near-tie thresholds recorded (--numerics schedule-sensitive measures them), or run a control with "
+            "the same schedule and format; ";
+    }
+    if (!in_cycle) {
+        step += "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
+    } else if (c.level < 2) {
+        step += "repeat at --level 2 to have the ledger name the component";
+    } else {
+        if (cycles_without_digests) {
+            step += c.first->stage == stage_name(Stage::verify)
+                        ? "repeat both arms with --digest-every 1, which tells which state the row read; "
+                        : "repeat both arms with --digest-every 1, which tells after which cycle the state differs; ";
+        }
+        step += fmt::format("read cycle {} in steps.jsonl of both captures: what was read, the margins, the witness",
+                            *c.first->cycle);
+    }
+    if (mostly_unmatched(c)) step += "; repeat with --lockstep, so that every cycle has a partner";
+    return step;
+}
+
+std::string next_step_of(const Comparison& c, bool cycles_without_digests = false) {
     switch (c.verdict) {
         case Verdict::same:
             if (c.blind_spots > 0) return "dirty the lane with another request before the restore, and compare again";
             return c.level < 2 ? "repeat at --level 3 to compare state and hidden rows as well" : "";
-        case Verdict::drift: return "compare against a control with the same schedule and format to see it vanish";
-        case Verdict::changed:
-            if (c.level < 2 && !(c.first && !c.first->cycle)) {
-                return "repeat at --level 2 to have the ledger name the component";
-            }
-            return "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
+        case Verdict::drift:
+            return fmt::format(
+                "compare against a control with the same schedule and format to see it vanish{}",
+                mostly_unmatched(c) ? "; repeat with --lockstep, so that every cycle has a partner" : "");
+        case Verdict::changed: return step_after_change(c, cycles_without_digests);
         case Verdict::not_comparable:
             if (is_timing_confounded(c)) {
                 return "measured times decided the widths: repeat both arms with a frozen seed (--budget SEED.json) or "
@@ -548,8 +587,10 @@ void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeade
                              fmt::format("choose a boundary less than {} tokens before the end of the prompt",
                                          std::max<Position>(1, control.requests.front().window - 1)),
                              found);
-    } else if (!found && c.pairs.matched > 0 && c.pairs.unmatched_control + c.pairs.unmatched_treated > 0) {
-        // Equal contexts lead to equal contexts, so nothing found and cycles left over means: one arm stopped early.
+    } else if (!found && c.pairs.matched > 0 && c.paired.width_differs == 0 &&
+               c.pairs.unmatched_control + c.pairs.unmatched_treated > 0) {
+        // Equal contexts lead to equal contexts where no width differs, so nothing found and cycles left over means:
+        // one arm stopped early.
         explain_insufficient(
             c,
             fmt::format("{} matched lane-cycles are equal, and {} of the control and {} of the treated arm have no "
@@ -687,12 +728,7 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
     } else {
         judge_pairs(c, ch, th, ledger.hard || sink.hard, sink.findings.count(), drifted);
     }
-    c.next_step = next_step_of(c);
-    // The row read state that no digest of the cycle before speaks for.
-    if (c.verdict == Verdict::changed && c.level >= 2 && sink.cycles_without_digests && c.first &&
-        c.first->stage == stage_name(Stage::verify)) {
-        c.next_step = "repeat both arms with --digest-every 1, which tells which state the row read";
-    }
+    c.next_step = next_step_of(c, sink.cycles_without_digests);
     return outcome;
 }
 

@@ -5,6 +5,7 @@
 // Cycle numbers are the control's, lane numbers the treated arm's.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -328,5 +329,11 @@ struct Comparison {
     std::string corrupt_capture;      // "control" | "treated"
     std::string next_step;
 };
+
+// Whether most lane-cycles of an arm have no partner and lockstep would have given them one: means over all cycles are
+// then means over different texts.
+inline bool mostly_unmatched(const Comparison& c) {
+    return c.pairs.forced == 0 && std::max(c.pairs.unmatched_control, c.pairs.unmatched_treated) > c.pairs.matched;
+}
 
 }  // namespace draftprobe

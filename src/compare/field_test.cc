@@ -833,5 +833,80 @@ TEST_F(Field, RefusalsReadAsSentences) {
     EXPECT_EQ(judge().refusals[0].treated, "widths that no time decides");
 }
 
+class FieldTimes : public Field {
+protected:
+    // Both arms under an adaptive budget; the treated one verified fewer rows in its first cycle and, the draft being
+    // right beyond them, ended that cycle earlier.
+    void SetUp() override {
+        control_.header.timing_confounded = treated_.header.timing_confounded = true;
+        fixture::set_verified(treated_.steps[0], 2);
+        fixture::keep_steps(treated_, 1);
+    }
+};
+
+TEST_F(FieldTimes, WidthsAreNoFindingAndNotAttributed) {
+    Comparison c = run(control_, treated_, {"timing_confounded"});
+    expect_same(c);
+    EXPECT_FALSE(c.width_changed);
+    EXPECT_EQ(c.paired.width_differs, 1);
+    EXPECT_EQ(c.flips.total, 0);
+    EXPECT_GT(c.pairs.unmatched_control, 0);
+    EXPECT_THAT(c.why, HasSubstr("widths follow measured times: not attributed"));
+    EXPECT_THAT(c.why, HasSubstr("5 lane-cycles of the control and 0 of the treated arm have no partner for it"));
+    // A declared budget is the treatment itself: there widths are the finding.
+    treated_.header.settings[2].value = "adaptive";
+    c = run(control_, treated_, {"budget"});
+    EXPECT_EQ(c.verdict, Verdict::changed) << c.why;
+    EXPECT_TRUE(c.width_changed);
+}
+
+TEST_F(FieldTimes, EverythingElseIsStillFound) {
+    const fixture::ArmData healthy = treated_;
+    treated_.steps[0].proposals[4] += 500;
+    Comparison c = run(control_, treated_, {"timing_confounded"});
+    expect_first(c, Verdict::changed, "select", "proposals", "first at position 5");
+    EXPECT_THAT(c.why, HasSubstr("widths follow measured times: not attributed"));
+    treated_ = healthy;
+    treated_.steps[0].target_hidden_digests[1] ^= 1;
+    EXPECT_EQ(run(control_, treated_, {"timing_confounded"}).verdict, Verdict::changed);
+    treated_ = healthy;
+    part("restore", kDraftContext).digest = fixture::digest_of("stale");
+    EXPECT_EQ(run(control_, treated_, {"timing_confounded"}).verdict, Verdict::changed);
+}
+
+TEST_F(Field, TheNextStepFitsTheStage) {
+    const fixture::ArmData healthy = treated_;
+    part("restore", kDraftContext).digest = fixture::digest_of("stale");
+    EXPECT_THAT(judge().next_step, StartsWith("read the ledger of both captures"));
+    treated_ = healthy;
+    treated_.steps[3].q[0] += 0.125f;
+    EXPECT_EQ(judge().next_step,
+              "read cycle 3 in steps.jsonl of both captures: what was read, the margins, the witness");
+    for (auto* arm : {&control_, &treated_}) {
+        for (StepRecord& step : arm->steps) step.state_digests.clear();
+    }
+    EXPECT_THAT(judge().next_step, StartsWith("repeat both arms with --digest-every 1, which tells after which cycle"));
+}
+
+TEST_F(Field, LockstepIsAdvisedWhereMostCyclesHaveNoPartner) {
+    treated_.steps[2].target_choices[0] += 7;
+    treated_.steps[2].next_anchor += 7;
+    fixture::keep_steps(treated_, 3);
+    EXPECT_THAT(judge().next_step, Not(HasSubstr("--lockstep"))) << "half of the control's cycles are matched";
+    fixture::Options longer;
+    longer.accepted = {3, 7, 0, 5, 2, 6, 3};
+    control_ = fixture::make_arm(Arm::fresh, longer);
+    EXPECT_THAT(judge().next_step, HasSubstr("repeat with --lockstep"));
+}
+
+TEST_F(FieldSchedule, WithoutThresholdsTheNextStepSaysHowToGetThem) {
+    move_schedule();
+    flip(0.1f);
+    control_.header.near_tie.reset();
+    const Comparison c = judge();
+    EXPECT_EQ(c.verdict, Verdict::changed);
+    EXPECT_THAT(c.next_step, StartsWith("have near-tie thresholds recorded (--numerics schedule-sensitive"));
+}
+
 }  // namespace
 }  // namespace draftprobe

@@ -25,7 +25,7 @@ struct PairOptions {
     std::int64_t hidden = 0;  // width of the tensors; 0 without
     std::int64_t candidates = 16;
     std::optional<NearTie> near_tie;
-    bool width_declared = false;         // a fixed number of verified rows is the declared treatment
+    bool width_declared = false;         // the number of verified rows is declared, or follows times: no finding
     bool masked_by_declaration = false;  // the treated arm declared that its draft sees less context
 };
 

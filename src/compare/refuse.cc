@@ -8,8 +8,6 @@
 namespace draftprobe {
 namespace {
 
-constexpr std::string_view kTiming = "capture.timing_confounded";
-
 std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
 
 std::string template_text(const TemplateIdentity& t) {
@@ -146,7 +144,7 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
     collect.compare("capture", "sanitised", control.sanitised ? "yes" : "no", treated.sanitised ? "yes" : "no");
     // One arm's measured times decide its widths: such captures compare only when the budget itself is the treatment.
     const bool budget_declared = std::any_of(treat.begin(), treat.end(), [](const std::string& name) {
-        return name == "budget" || name == "settings.budget" || name == "timing_confounded" || name == kTiming;
+        return name == "budget" || name == "settings.budget" || name == "timing_confounded" || name == kTimingField;
     });
     if (control.timing_confounded || treated.timing_confounded) {
         const auto text = [](const CaptureHeader& h) {
@@ -154,12 +152,12 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
                                        : "widths that no time decides";
         };
         if (budget_declared) {
-            result.declared.emplace_back(kTiming);
+            result.declared.emplace_back(kTimingField);
         } else {
             // Captures that both follow measured times agree in this field, and still not in what it stands for.
             const bool both = control.timing_confounded && treated.timing_confounded;
             result.refusals.push_back(
-                {std::string(kTiming), text(control),
+                {std::string(kTimingField), text(control),
                  both ? "widths from other measured times: no two runs have the same" : text(treated)});
         }
     }
@@ -169,7 +167,7 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
                         "build's",
                         shown(c.build.digest), shown(t.build.digest)));
     }
-    collect.find_unknown({"prompt", "identity.prompt", "hidden", "capture.hidden", "timing_confounded", kTiming});
+    collect.find_unknown({"prompt", "identity.prompt", "hidden", "capture.hidden", "timing_confounded", kTimingField});
     std::sort(result.declared.begin(), result.declared.end());
     result.declared.erase(std::unique(result.declared.begin(), result.declared.end()), result.declared.end());
     return result;

@@ -241,6 +241,21 @@ TEST(ReportText, SaysThatNearTiesAreUnknownWithoutThresholds) {
                 HasSubstr("flips         1, near-ties unknown: no thresholds recorded, largest control margin 2.5\n"));
 }
 
+TEST(ReportText, MeansOverDifferentTextsAreSaidToBe) {
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    treated.steps[1].target_choices[0] += 7;
+    fixture::set_accepted(treated.steps[1], 0);
+    treated.steps[1].next_anchor += 7;
+    fixture::keep_steps(treated, 2);
+    const std::string text = report_text(compare_arms(fixture::make_arm(Arm::fresh), treated));
+    std::string words;
+    for (char c : text) {
+        if (c == '\n') c = ' ';
+        if (c != ' ' || words.empty() || words.back() != ' ') words += c;
+    }
+    EXPECT_THAT(words, HasSubstr("; different texts after the first output difference: 2 of 6 cycles matched"));
+}
+
 TEST(ReportText, SwappedArmsAreNotCalledComputed) {
     const std::string text = report_text(compare_arms(fixture::make_arm(Arm::restored), fixture::make_arm(Arm::fresh)));
     EXPECT_THAT(text, HasSubstr("armed         the control is the restored arm and the treated one computed"));

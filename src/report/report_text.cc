@@ -141,11 +141,18 @@ std::string adjusted_text(const std::optional<double>& p) {
 void write_cells(std::string& out, const Comparison& c);
 
 void write_acceptance(std::string& out, const Comparison& c) {
-    line(out, "acceptance",
-         fmt::format("control {:.3f} accepted, {:.3f} retained a cycle ({} cycles); treated {:.3f}, {:.3f} "
-                     "({} cycles)",
-                     c.control.mean_accepted(), c.control.mean_retained(), c.control.lane_cycles,
-                     c.treated.mean_accepted(), c.treated.mean_retained(), c.treated.lane_cycles));
+    std::string means =
+        fmt::format("control {:.3f} accepted, {:.3f} retained a cycle ({} cycles); treated {:.3f}, {:.3f} ({} cycles)",
+                    c.control.mean_accepted(), c.control.mean_retained(), c.control.lane_cycles,
+                    c.treated.mean_accepted(), c.treated.mean_retained(), c.treated.lane_cycles);
+    if (mostly_unmatched(c)) {
+        means += fmt::format("; {}: {} of {} cycles matched",
+                             c.output_changed ? "different texts after the first output difference"
+                                              : "the cycles of the arms end at different lengths",
+                             c.pairs.matched,
+                             c.pairs.matched + std::max(c.pairs.unmatched_control, c.pairs.unmatched_treated));
+    }
+    line(out, "acceptance", means);
     std::string positions;
     for (std::size_t i = 0; i < c.paired.at_risk.size(); ++i) {
         if (c.paired.accepted_control[i] == c.paired.accepted_treated[i]) continue;
