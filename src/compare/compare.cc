@@ -469,7 +469,7 @@ std::string width_words(const Comparison& c) {
     if (widths_follow_times(c.declared)) text += "; widths follow measured times: not attributed";
     const std::int64_t unmatched = c.pairs.unmatched_control + c.pairs.unmatched_treated;
     if (c.verdict == Verdict::same && unmatched > 0) {
-        text += fmt::format("; {} lane-cycles of the control and {} of the treated arm have no partner for it",
+        text += fmt::format("; {} lane-cycles of the control and {} of the treated arm have no partner because of it",
                             c.pairs.unmatched_control, c.pairs.unmatched_treated);
     }
     return text;
@@ -520,6 +520,8 @@ bool is_timing_confounded(const Comparison& c) {
     return std::any_of(c.refusals.begin(), c.refusals.end(), [](const Refusal& r) { return r.field == kTimingField; });
 }
 
+constexpr std::string_view kLockstepStep = "repeat with --lockstep, so that every cycle has a partner";
+
 // What narrows a change down further than this comparison could.
 std::string step_after_change(const Comparison& c, bool cycles_without_digests) {
     const bool in_cycle = c.first && c.first->cycle;
@@ -542,7 +544,7 @@ std::string step_after_change(const Comparison& c, bool cycles_without_digests) 
         step += fmt::format("read cycle {} in steps.jsonl of both captures: what was read, the margins, the witness",
                             *c.first->cycle);
     }
-    if (mostly_unmatched(c)) step += "; repeat with --lockstep, so that every cycle has a partner";
+    if (mostly_unmatched(c)) step += fmt::format("; {}", kLockstepStep);
     return step;
 }
 
@@ -550,11 +552,11 @@ std::string next_step_of(const Comparison& c, bool cycles_without_digests = fals
     switch (c.verdict) {
         case Verdict::same:
             if (c.blind_spots > 0) return "dirty the lane with another request before the restore, and compare again";
-            return c.level < 2 ? "repeat at --level 3 to compare state and hidden rows as well" : "";
+            if (c.level < 2) return "repeat at --level 3 to compare state and hidden rows as well";
+            return mostly_unmatched(c) ? std::string(kLockstepStep) : "";
         case Verdict::drift:
-            return fmt::format(
-                "compare against a control with the same schedule and format to see it vanish{}",
-                mostly_unmatched(c) ? "; repeat with --lockstep, so that every cycle has a partner" : "");
+            return fmt::format("compare against a control with the same schedule and format to see it vanish{}{}",
+                               mostly_unmatched(c) ? "; " : "", mostly_unmatched(c) ? kLockstepStep : "");
         case Verdict::changed: return step_after_change(c, cycles_without_digests);
         case Verdict::not_comparable:
             if (is_timing_confounded(c)) {

@@ -851,8 +851,10 @@ TEST_F(FieldTimes, WidthsAreNoFindingAndNotAttributed) {
     EXPECT_EQ(c.paired.width_differs, 1);
     EXPECT_EQ(c.flips.total, 0);
     EXPECT_GT(c.pairs.unmatched_control, 0);
+    EXPECT_THAT(c.next_step, HasSubstr("--lockstep"));
     EXPECT_THAT(c.why, HasSubstr("widths follow measured times: not attributed"));
-    EXPECT_THAT(c.why, HasSubstr("5 lane-cycles of the control and 0 of the treated arm have no partner for it"));
+    EXPECT_THAT(c.why,
+                HasSubstr("5 lane-cycles of the control and 0 of the treated arm have no partner because of it"));
     // A declared budget is the treatment itself: there widths are the finding.
     treated_.header.settings[2].value = "adaptive";
     c = run(control_, treated_, {"budget"});

@@ -256,6 +256,16 @@ TEST(ReportText, MeansOverDifferentTextsAreSaidToBe) {
     EXPECT_THAT(words, HasSubstr("; different texts after the first output difference: 2 of 6 cycles matched"));
 }
 
+TEST(ReportText, AFaultBeforeAnyCycleIsNotArmedAndSaysWhy) {
+    fixture::ArmData control = fixture::make_arm(Arm::fresh);
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    for (auto* arm : {&control, &treated}) fixture::keep_steps(*arm, 0);
+    fixture::find_part(treated, "restore", kDraftContext)->digest = fixture::digest_of("stale");
+    const std::string text = report_text(compare_arms(control, treated));
+    EXPECT_THAT(text, testing::StartsWith("verdict       CHANGED"));
+    EXPECT_THAT(text, HasSubstr("armed         no: the restored arm ran no decode cycle: no draft saw its restore\n"));
+}
+
 TEST(ReportText, SwappedArmsAreNotCalledComputed) {
     const std::string text = report_text(compare_arms(fixture::make_arm(Arm::restored), fixture::make_arm(Arm::fresh)));
     EXPECT_THAT(text, HasSubstr("armed         the control is the restored arm and the treated one computed"));

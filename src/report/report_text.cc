@@ -115,11 +115,12 @@ void write_armed(std::string& out, const Comparison& c) {
     const Armed& armed = c.armed;
     const bool restored = c.treated_capture.arm == "restored";
     const bool swapped = !restored && c.control_capture.arm == "restored";
-    line(out, "armed",
-         swapped       ? "the control is the restored arm and the treated one computed: name the computing arm first"
-         : !restored   ? "no restored arm: both arms computed"
-         : armed.armed ? "yes"
-                       : "no");
+    std::string words = armed.armed ? "yes" : "no";
+    // Where the verdict is not about the arms, `why` does not say it.
+    if (c.verdict == Verdict::changed && !armed.reason.empty()) words += fmt::format(": {}", armed.reason);
+    if (!restored) words = "no restored arm: both arms computed";
+    if (swapped) words = "the control is the restored arm and the treated one computed: name the computing arm first";
+    line(out, "armed", words);
     if (armed.draft_exposure && restored) line(out, "exposure", exposure_text(armed));
     for (const ArmedComponent& component : armed.components) {
         line(out, "rows",
