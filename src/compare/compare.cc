@@ -531,10 +531,10 @@ std::string step_after_change(const Comparison& c, bool cycles_without_digests) 
             "have near-tie thresholds recorded (--numerics schedule-sensitive measures them), or run a control with "
             "the same schedule and format; ";
     }
-    if (!in_cycle) {
-        step += "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
-    } else if (c.level < 2) {
+    if (c.level < 2 && (in_cycle || !c.first)) {
         step += "repeat at --level 2 to have the ledger name the component";
+    } else if (!in_cycle) {
+        step += "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
     } else {
         if (cycles_without_digests) {
             step += c.first->stage == stage_name(Stage::verify)
