@@ -1,6 +1,7 @@
 #include "compare/armed.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -196,6 +197,13 @@ bool is_width_declared(const std::vector<std::string>& declared) {
     return std::find(declared.begin(), declared.end(), kWidthSetting) != declared.end();
 }
 
+bool widths_follow_times(const std::vector<std::string>& declared) {
+    const auto names = [&](std::string_view field) {
+        return std::find(declared.begin(), declared.end(), field) != declared.end();
+    };
+    return names(kTimingField) && !names("settings.budget");
+}
+
 bool is_canonical_numerics(std::string_view numerics) { return numerics == "f32" || numerics == "i8dot"; }
 
 bool restores_nothing(const CaptureHeader& header) {
@@ -204,6 +212,11 @@ bool restores_nothing(const CaptureHeader& header) {
 }
 
 bool is_computing_arm(const CaptureHeader& header) { return header.arm != Arm::restored; }
+
+bool shortens_context(const CaptureHeader& header) {
+    const std::string& form = header.treatment.restore_draft;
+    return header.arm == Arm::restored && (form == "masked" || form == "none");
+}
 
 ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated) {
     ArmCheck result;
@@ -244,22 +257,28 @@ ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated) 
 
 std::string recorded_cause(const CaptureHeader& control, const CaptureHeader& treated,
                            const std::vector<std::string>& declared) {
+    std::vector<std::string> causes;
     for (const std::string& field : declared) {
-        if (is_arithmetic_setting(field)) return fmt::format("declared difference of {}", field);
+        if (is_arithmetic_setting(field)) causes.push_back(fmt::format("declared difference of {}", field));
     }
     const Treatment& c = control.treatment;
     const Treatment& t = treated.treatment;
     if (t.restore_target != c.restore_target &&
         (t.restore_target == "int8-state" || c.restore_target == "int8-state")) {
-        return "target state stored as int8";
+        causes.emplace_back("target state stored as int8");
     }
     if (t.restore_draft != c.restore_draft && (t.restore_draft == "rows-q4" || c.restore_draft == "rows-q4")) {
-        return "draft context rows stored in 4 bits";
+        causes.emplace_back("draft context rows stored in 4 bits");
     }
-    const std::string_view numerics = setting_value(control, "numerics");
-    if (!is_canonical_numerics(numerics) && !same_schedule(control, treated)) return "forward calls cut differently";
-    if (!is_canonical_numerics(numerics) && is_width_declared(declared)) return "verify calls of another width";
-    return {};
+    const bool canonical = is_canonical_numerics(setting_value(control, "numerics"));
+    if (!canonical && !same_schedule(control, treated)) causes.emplace_back("forward calls cut differently");
+    if (!canonical && (is_width_declared(declared) || widths_follow_times(declared)))
+        causes.emplace_back("verify calls of another width");
+    // No cause of drift by itself: a draft that sees less is another draft.
+    if (!causes.empty() && shortens_context(treated)) {
+        causes.push_back(fmt::format("context shortened by declaration ({})", t.restore_draft));
+    }
+    return fmt::format("{}", fmt::join(causes, " and "));
 }
 
 }  // namespace draftprobe

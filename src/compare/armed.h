@@ -25,6 +25,10 @@ ArmCheck check_arms(const CaptureHeader& control, const CaptureHeader& treated);
 inline constexpr std::string_view kWidthSetting = "settings.verify_width";
 bool is_width_declared(const std::vector<std::string>& declared);
 
+// Whether both arms are declared to take their widths from measured times, which no treatment is behind. A declared
+// budget is a treatment: its widths are what is asked about.
+bool widths_follow_times(const std::vector<std::string>& declared);
+
 // Numerics classes that promise equal bits for every schedule.
 bool is_canonical_numerics(std::string_view numerics);
 
@@ -34,7 +38,11 @@ bool is_computing_arm(const CaptureHeader& header);
 // Whether every request has boundary 0: such a restore claims nothing, and a difference is another cause's.
 bool restores_nothing(const CaptureHeader& header);
 
-// The difference that may explain drift: "" when nothing of the kind is recorded. `declared` are full field names.
+// Whether the arm declared that its draft sees less context.
+bool shortens_context(const CaptureHeader& header);
+
+// The differences that may explain drift, all of them: "" when nothing of the kind is recorded. `declared` are full
+// field names.
 std::string recorded_cause(const CaptureHeader& control, const CaptureHeader& treated,
                            const std::vector<std::string>& declared);
 

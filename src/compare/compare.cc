@@ -67,9 +67,8 @@ public:
         options_.hidden = result.level == 3 ? control.hidden : 0;
         options_.candidates = control.candidates;
         options_.near_tie = result.near_tie;
-        options_.width_declared = is_width_declared(result.declared);
-        const std::string& form = treated.treatment.restore_draft;
-        options_.masked_by_declaration = treated.arm == Arm::restored && (form == "masked" || form == "none");
+        options_.width_declared = is_width_declared(result.declared) || widths_follow_times(result.declared);
+        options_.masked_by_declaration = shortens_context(treated);
     }
 
     Status on_step(bool treated, const StepRecord& step) override {
@@ -101,7 +100,9 @@ public:
         }
         if (treated && !exposed_requests_.contains(step.request)) {
             exposed_requests_.emplace(step.request, seen.total);
-            result_.armed.draft_exposure = std::max(result_.armed.draft_exposure.value_or(0), seen.total);
+            Armed& armed = result_.armed;
+            if (seen.total >= armed.draft_exposure.value_or(0)) armed.draft_exposure_split = seen;
+            armed.draft_exposure = std::max(armed.draft_exposure.value_or(0), seen.total);
         }
         return {};
     }
@@ -123,6 +124,7 @@ public:
             pair.width && !(options_.width_declared && control.step.drafted == treated.step.drafted);
         result_.acceptance_changed |= pair.acceptance;
         result_.output_changed |= pair.output;
+        result_.target_choices_changed |= pair.target_choice;
         hard |= pair.hard;
         result_.paired.width_differs += pair.width;
         result_.paired.acceptance_differs += pair.acceptance;
@@ -431,7 +433,9 @@ std::string changed_words(const Comparison& c) {
     if (c.width_changed) words.push_back("width");
     if (c.acceptance_changed) words.push_back("acceptance");
     if (c.output_changed) words.push_back("output");
-    return words.empty() ? "inputs only, no decision yet" : fmt::format("{}", fmt::join(words, ", "));
+    if (!words.empty()) return fmt::format("{}", fmt::join(words, ", "));
+    return c.target_choices_changed ? "target choices only, in rows from which nothing was accepted or emitted"
+                                    : "inputs only, no decision yet";
 }
 
 std::string first_words(const Comparison& c) {
@@ -458,6 +462,19 @@ std::string reach_words(const Comparison& c) {
     return text;
 }
 
+// Widths that follow measured times differ without a cause in either arm, and cycles end elsewhere because of them.
+std::string width_words(const Comparison& c) {
+    if (c.paired.width_differs == 0) return {};
+    std::string text;
+    if (widths_follow_times(c.declared)) text += "; widths follow measured times: not attributed";
+    const std::int64_t unmatched = c.pairs.unmatched_control + c.pairs.unmatched_treated;
+    if (c.verdict == Verdict::same && unmatched > 0) {
+        text += fmt::format("; {} lane-cycles of the control and {} of the treated arm have no partner because of it",
+                            c.pairs.unmatched_control, c.pairs.unmatched_treated);
+    }
+    return text;
+}
+
 // Everything is measured; what does it mean?
 void conclude(Comparison& c, bool hard, std::int64_t differences, const std::optional<FirstDifference>& drifted) {
     const bool undecided_flips = c.flips.near_ties < c.flips.total;
@@ -466,15 +483,17 @@ void conclude(Comparison& c, bool hard, std::int64_t differences, const std::opt
         c.why = fmt::format("{} matched lane-cycles{} at level {}", c.pairs.matched,
                             c.level < 2 ? " have equal steps" : " and the ledger are bit-equal", c.level);
         if (c.paired.width_differs > 0) {
-            c.why += fmt::format("; {} of them verify another number of rows, as declared", c.paired.width_differs);
+            c.why += fmt::format("; {} of them verify another number of rows{}", c.paired.width_differs,
+                                 widths_follow_times(c.declared) ? "" : ", as declared");
         }
         if (c.blind_spots > 0) c.why += "; a blind spot remains, see the warnings";
     } else if (!hard && !c.drift_explained_by.empty() && !undecided_flips) {
         c.verdict = Verdict::drift;
-        c.why =
-            c.flips.total == 0
-                ? fmt::format("values differ and no decision flipped; recorded cause: {}", c.drift_explained_by)
-                : fmt::format("all {} flips are near-ties; recorded cause: {}", c.flips.total, c.drift_explained_by);
+        c.why = fmt::format("{}; recorded cause: {}",
+                            c.flips.total == 0   ? "values differ and no decision flipped"
+                            : c.flips.total == 1 ? "the only flip is a near-tie"
+                                                 : fmt::format("all {} flips are near-ties", c.flips.total),
+                            c.drift_explained_by);
     } else {
         c.verdict = Verdict::changed;
         c.why = fmt::format("changed: {}; {}{}", changed_words(c), first_words(c), reach_words(c));
@@ -486,6 +505,7 @@ void conclude(Comparison& c, bool hard, std::int64_t differences, const std::opt
             if (undecided_flips && !c.near_tie) c.why += ", and no near-tie thresholds are recorded";
         }
     }
+    c.why += width_words(c);
 }
 
 void explain_insufficient(Comparison& c, const std::string& reason, const std::string& advice, bool found) {
@@ -497,21 +517,47 @@ void explain_insufficient(Comparison& c, const std::string& reason, const std::s
 }
 
 bool is_timing_confounded(const Comparison& c) {
-    return std::any_of(c.refusals.begin(), c.refusals.end(),
-                       [](const Refusal& r) { return r.field == "capture.timing_confounded"; });
+    return std::any_of(c.refusals.begin(), c.refusals.end(), [](const Refusal& r) { return r.field == kTimingField; });
 }
 
-std::string next_step_of(const Comparison& c) {
+constexpr std::string_view kLockstepStep = "repeat with --lockstep, so that every cycle has a partner";
+
+// What narrows a change down further than this comparison could.
+std::string step_after_change(const Comparison& c, bool cycles_without_digests) {
+    const bool in_cycle = c.first && c.first->cycle;
+    std::string step;
+    if (!c.drift_explained_by.empty() && !c.near_tie && c.flips.total > 0) {
+        step =
+            "have near-tie thresholds recorded (--numerics schedule-sensitive measures them), or run a control with "
+            "the same schedule and format; ";
+    }
+    if (c.level < 2 && (in_cycle || !c.first)) {
+        step += "repeat at --level 2 to have the ledger name the component";
+    } else if (!in_cycle) {
+        step += "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
+    } else {
+        if (cycles_without_digests) {
+            step += c.first->stage == stage_name(Stage::verify)
+                        ? "repeat both arms with --digest-every 1, which tells which state the row read; "
+                        : "repeat both arms with --digest-every 1, which tells after which cycle the state differs; ";
+        }
+        step += fmt::format("read cycle {} in steps.jsonl of both captures: what was read, the margins, the witness",
+                            *c.first->cycle);
+    }
+    if (mostly_unmatched(c)) step += fmt::format("; {}", kLockstepStep);
+    return step;
+}
+
+std::string next_step_of(const Comparison& c, bool cycles_without_digests = false) {
     switch (c.verdict) {
         case Verdict::same:
             if (c.blind_spots > 0) return "dirty the lane with another request before the restore, and compare again";
-            return c.level < 2 ? "repeat at --level 3 to compare state and hidden rows as well" : "";
-        case Verdict::drift: return "compare against a control with the same schedule and format to see it vanish";
-        case Verdict::changed:
-            if (c.level < 2 && !(c.first && !c.first->cycle)) {
-                return "repeat at --level 2 to have the ledger name the component";
-            }
-            return "read the ledger of both captures with 'draftprobe inspect', from the stage named above on";
+            if (c.level < 2) return "repeat at --level 3 to compare state and hidden rows as well";
+            return mostly_unmatched(c) ? std::string(kLockstepStep) : "";
+        case Verdict::drift:
+            return fmt::format("compare against a control with the same schedule and format to see it vanish{}{}",
+                               mostly_unmatched(c) ? "; " : "", mostly_unmatched(c) ? kLockstepStep : "");
+        case Verdict::changed: return step_after_change(c, cycles_without_digests);
         case Verdict::not_comparable:
             if (is_timing_confounded(c)) {
                 return "measured times decided the widths: repeat both arms with a frozen seed (--budget SEED.json) or "
@@ -528,31 +574,45 @@ std::string next_step_of(const Comparison& c) {
 
 void judge_pairs(Comparison& c, const CaptureHeader& control, const CaptureHeader& treated, bool hard,
                  std::int64_t differences, const std::optional<FirstDifference>& drifted) {
-    const bool has_draft = !treated.identity.draft.digest.empty();
+    // A restored draft state that claims something has to be seen by the draft before the comparison says anything of
+    // it.
+    const bool must_be_seen =
+        treated.arm == Arm::restored && !treated.identity.draft.digest.empty() && !restores_nothing(treated);
     const bool found = differences > 0;
     if (c.level == 0) {
         explain_insufficient(c, "a capture holds totals only, which say nothing about single contexts",
                              "capture both arms at --level 1 or above", found);
-    } else if (treated.arm == Arm::restored && has_draft && c.armed.draft_exposure == 0 && !restores_nothing(treated)) {
+    } else if (must_be_seen && c.armed.draft_exposure == 0) {
         explain_insufficient(c,
                              "no context row from the restore is visible to the draft at its first cycle: the draft's "
                              "restore was not tested",
                              fmt::format("choose a boundary less than {} tokens before the end of the prompt",
                                          std::max<Position>(1, control.requests.front().window - 1)),
                              found);
-    } else if (!found && c.pairs.matched > 0 && c.pairs.unmatched_control + c.pairs.unmatched_treated > 0) {
-        // Equal contexts lead to equal contexts, so nothing found and cycles left over means: one arm stopped early.
+    } else if (!found && c.pairs.matched > 0 && c.paired.width_differs == 0 &&
+               c.pairs.unmatched_control + c.pairs.unmatched_treated > 0) {
+        // Equal contexts lead to equal contexts where no width differs, so nothing found and cycles left over means:
+        // one arm stopped early.
         explain_insufficient(
             c,
             fmt::format("{} matched lane-cycles are equal, and {} of the control and {} of the treated arm have no "
                         "partner: one arm ended before the other",
                         c.pairs.matched, c.pairs.unmatched_control, c.pairs.unmatched_treated),
             "run both arms for the same number of cycles; if they were, find out why one ended early", found);
+    } else if (c.control.lane_cycles + c.treated.lane_cycles == 0 && !found) {
+        explain_insufficient(c,
+                             fmt::format("neither arm ran a decode cycle: the request ended with its first token{}",
+                                         setting_value(control, "stop_tokens").empty() ? "" : ", a stop token"),
+                             "cut the prompt elsewhere, so that its first token is no stop token", found);
     } else if (c.pairs.matched == 0 && !found) {
         explain_insufficient(c, "no lane-cycle of one arm has its context in the other",
                              "run both arms with the same prompt and more cycles", found);
     } else {
-        c.armed.armed = true;
+        c.armed.armed = !must_be_seen || c.armed.draft_exposure.has_value();
+        if (!c.armed.armed) {
+            c.armed.reason = "the restored arm ran no decode cycle: no draft saw its restore";
+            c.armed.advice = "cut the prompt elsewhere, so that decode cycles follow";
+        }
         conclude(c, hard, differences, drifted);
     }
 }
@@ -578,8 +638,7 @@ struct Outcome {
 std::optional<FirstDifference> name_first(const Findings& findings, const CaptureHeader& treated, Comparison& c) {
     c.first = findings.first();
     const bool drifts = !c.drift_explained_by.empty();
-    const bool shortened = treated.arm == Arm::restored &&
-                           (treated.treatment.restore_draft == "masked" || treated.treatment.restore_draft == "none");
+    const bool shortened = shortens_context(treated);
     const auto& broken = findings.first(Weight::broken);
     const auto& telling = (drifts || shortened) && broken ? broken : findings.first(Weight::real);
     if (!telling || !(drifts || (shortened && broken))) return std::nullopt;
@@ -675,12 +734,7 @@ Outcome run(CaptureReader& control, CaptureReader& treated, const CompareOptions
     } else {
         judge_pairs(c, ch, th, ledger.hard || sink.hard, sink.findings.count(), drifted);
     }
-    c.next_step = next_step_of(c);
-    // The row read state that no digest of the cycle before speaks for.
-    if (c.verdict == Verdict::changed && c.level >= 2 && sink.cycles_without_digests && c.first &&
-        c.first->stage == stage_name(Stage::verify)) {
-        c.next_step = "repeat both arms with --digest-every 1, which tells which state the row read";
-    }
+    c.next_step = next_step_of(c, sink.cycles_without_digests);
     return outcome;
 }
 

@@ -5,6 +5,7 @@
 // Cycle numbers are the control's, lane numbers the treated arm's.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -42,10 +43,11 @@ struct ArmedComponent {
 };
 
 struct Armed {
-    bool armed = false;                          // false ends the comparison or makes it INSUFFICIENT
+    bool armed = false;                          // false also where a fault was found before any cycle
     std::string reason;                          // why not; empty when armed
     std::string advice;                          // what to do about it
     std::optional<std::int64_t> draft_exposure;  // at the treated arm's first decode cycle; absent without steps
+    Exposure draft_exposure_split;               // the same by where the rows came from; for the views only
     std::int64_t recomputed_rows = 0;  // rows below the boundary that the treated arm computed again after its restore
     std::vector<ArmedComponent> components;  // summed over requests
 };
@@ -223,7 +225,8 @@ struct RowDrift {
 struct Flips {
     std::int64_t total = 0;
     std::int64_t near_ties = 0;
-    std::optional<double> largest_margin;  // of the control at a flip; absent without flips or without recorded margins
+    std::int64_t widths = 0;               // of the total: flipped widths, whose margins are tokens per unit of cost
+    std::optional<double> largest_margin;  // of the control at a flip that is no width; absent without recorded margins
 };
 
 // One point of the per-cycle series, or several cycles folded into one.
@@ -285,6 +288,7 @@ struct Comparison {
     bool width_changed = false;
     bool acceptance_changed = false;
     bool output_changed = false;
+    bool target_choices_changed = false;  // also in rows that nothing was accepted or emitted from
     std::optional<FirstDifference> first;
     std::optional<ArmStop> control_stop;
     std::optional<ArmStop> treated_stop;
@@ -325,5 +329,11 @@ struct Comparison {
     std::string corrupt_capture;      // "control" | "treated"
     std::string next_step;
 };
+
+// Whether most lane-cycles of an arm have no partner and lockstep would have given them one: means over all cycles are
+// then means over different texts.
+inline bool mostly_unmatched(const Comparison& c) {
+    return c.pairs.forced == 0 && std::max(c.pairs.unmatched_control, c.pairs.unmatched_treated) > c.pairs.matched;
+}
 
 }  // namespace draftprobe

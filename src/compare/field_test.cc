@@ -750,5 +750,165 @@ TEST_F(Field, TimingConfoundedCapturesSayWhatToDo) {
     EXPECT_THAT(judge().next_step, HasSubstr("--treat timing_confounded")) << "beside other mismatches too";
 }
 
+// ---------------------------------------------------------------------------------------------------------------
+// What a report says has to be true of the figures beside it
+
+TEST_F(Field, ExposureIsSplitByWhereTheRowsCameFrom) {
+    EXPECT_EQ(judge().armed.draft_exposure_split.restored, 63);
+    fixture::leave_unwritten(treated_, 0, 192);
+    const Armed armed = judge().armed;
+    EXPECT_EQ(armed.draft_exposure, 63);
+    EXPECT_EQ(armed.draft_exposure_split.restored, 0);
+    EXPECT_EQ(armed.draft_exposure_split.none, 63);
+}
+
+TEST_F(Field, ARequestThatEndsWithItsFirstTokenSaysSo) {
+    for (auto* arm : {&control_, &treated_}) {
+        arm->header.settings.push_back({"stop_tokens", "1,2"});
+        std::erase_if(arm->header.ledger, [](const LedgerEvent& e) { return e.event == "end"; });
+        fixture::keep_steps(*arm, 0);
+    }
+    Comparison c = judge();
+    EXPECT_EQ(c.verdict, Verdict::insufficient);
+    EXPECT_THAT(c.why, HasSubstr("the request ended with its first token, a stop token"));
+    EXPECT_THAT(c.next_step, HasSubstr("cut the prompt elsewhere"));
+    EXPECT_FALSE(c.armed.armed);
+    // A fault in the ledger is found all the same, and no draft saw it.
+    part("restore", kDraftContext).digest = fixture::digest_of("stale");
+    c = judge();
+    EXPECT_EQ(c.verdict, Verdict::changed) << c.why;
+    EXPECT_FALSE(c.armed.armed);
+    EXPECT_THAT(c.armed.reason, HasSubstr("no decode cycle"));
+}
+
+TEST_F(Field, ATargetChoiceFromWhichNothingFollowedIsNoInput) {
+    ASSERT_EQ(control_.steps[2].accepted, 0);
+    // Equal proposals up to the last: row 3 has the control's inputs and stands behind the first rejection.
+    treated_.steps[2].target_choices[3] += 7;
+    const Comparison c = judge();
+    expect_first(c, Verdict::changed, "verify", "target_choice", "first at row 3");
+    EXPECT_EQ(c.flips.total, 1);
+    EXPECT_FALSE(c.acceptance_changed || c.output_changed);
+    EXPECT_THAT(c.why, StartsWith("changed: target choices only, in rows from which nothing was accepted or emitted"));
+}
+
+TEST_F(Field, WidthMarginsStayOutOfTheLargestMargin) {
+    for (auto* arm : {&control_, &treated_}) {
+        for (StepRecord& step : arm->steps) step.width_margin = 430.0;
+    }
+    fixture::set_verified(treated_.steps[0], 4);
+    treated_.steps[2].target_choices[3] += 7;
+    const Comparison c = judge();
+    EXPECT_EQ(c.flips.total, 2);
+    EXPECT_EQ(c.flips.widths, 1);
+    EXPECT_EQ(c.flips.largest_margin, 2.5);
+}
+
+TEST_F(FieldSchedule, OneFlipIsToldAsOne) {
+    move_schedule();
+    flip(0.1f);
+    EXPECT_THAT(judge().why, StartsWith("the only flip is a near-tie; recorded cause: forward calls cut differently"));
+}
+
+TEST_F(Field, EveryLossyFormIsNamedAsACause) {
+    treated_.header.treatment.restore_target = "int8-state";
+    treated_.header.treatment.restore_draft = "rows-q4";
+    EXPECT_EQ(judge().drift_explained_by, "target state stored as int8 and draft context rows stored in 4 bits");
+    fixture::mask(treated_);
+    EXPECT_EQ(judge().drift_explained_by, "target state stored as int8 and context shortened by declaration (masked)");
+    treated_.header.treatment.restore_target = "exact";
+    EXPECT_EQ(judge().drift_explained_by, "") << "a shorter context explains no drift by itself";
+}
+
+TEST_F(Field, RefusalsReadAsSentences) {
+    fixture::Options options;
+    options.seed = 321;
+    const Comparison prompts = run(control_, fixture::make_arm(Arm::restored, options));
+    EXPECT_EQ(prompts.refusals[0].control, "a prompt of 256 tokens in 1 request");
+    EXPECT_EQ(prompts.refusals[0].treated, "another of 256 tokens in 1 request");
+    control_.header.timing_confounded = treated_.header.timing_confounded = true;
+    const Comparison times = judge();
+    EXPECT_NE(times.refusals[0].control, times.refusals[0].treated);
+    treated_.header.timing_confounded = false;
+    EXPECT_EQ(judge().refusals[0].treated, "widths that no time decides");
+}
+
+class FieldTimes : public Field {
+protected:
+    // Both arms under an adaptive budget; the treated one verified fewer rows in its first cycle and, the draft being
+    // right beyond them, ended that cycle earlier.
+    void SetUp() override {
+        control_.header.timing_confounded = treated_.header.timing_confounded = true;
+        fixture::set_verified(treated_.steps[0], 2);
+        fixture::keep_steps(treated_, 1);
+    }
+};
+
+TEST_F(FieldTimes, WidthsAreNoFindingAndNotAttributed) {
+    Comparison c = run(control_, treated_, {"timing_confounded"});
+    expect_same(c);
+    EXPECT_FALSE(c.width_changed);
+    EXPECT_EQ(c.paired.width_differs, 1);
+    EXPECT_EQ(c.flips.total, 0);
+    EXPECT_GT(c.pairs.unmatched_control, 0);
+    EXPECT_THAT(c.next_step, HasSubstr("--lockstep"));
+    EXPECT_THAT(c.why, HasSubstr("widths follow measured times: not attributed"));
+    EXPECT_THAT(c.why,
+                HasSubstr("5 lane-cycles of the control and 0 of the treated arm have no partner because of it"));
+    // A declared budget is the treatment itself: there widths are the finding.
+    treated_.header.settings[2].value = "adaptive";
+    c = run(control_, treated_, {"budget"});
+    EXPECT_EQ(c.verdict, Verdict::changed) << c.why;
+    EXPECT_TRUE(c.width_changed);
+}
+
+TEST_F(FieldTimes, EverythingElseIsStillFound) {
+    const fixture::ArmData healthy = treated_;
+    treated_.steps[0].proposals[4] += 500;
+    Comparison c = run(control_, treated_, {"timing_confounded"});
+    expect_first(c, Verdict::changed, "select", "proposals", "first at position 5");
+    EXPECT_THAT(c.why, HasSubstr("widths follow measured times: not attributed"));
+    treated_ = healthy;
+    treated_.steps[0].target_hidden_digests[1] ^= 1;
+    EXPECT_EQ(run(control_, treated_, {"timing_confounded"}).verdict, Verdict::changed);
+    treated_ = healthy;
+    part("restore", kDraftContext).digest = fixture::digest_of("stale");
+    EXPECT_EQ(run(control_, treated_, {"timing_confounded"}).verdict, Verdict::changed);
+}
+
+TEST_F(Field, TheNextStepFitsTheStage) {
+    const fixture::ArmData healthy = treated_;
+    part("restore", kDraftContext).digest = fixture::digest_of("stale");
+    EXPECT_THAT(judge().next_step, StartsWith("read the ledger of both captures"));
+    treated_ = healthy;
+    treated_.steps[3].q[0] += 0.125f;
+    EXPECT_EQ(judge().next_step,
+              "read cycle 3 in steps.jsonl of both captures: what was read, the margins, the witness");
+    for (auto* arm : {&control_, &treated_}) {
+        for (StepRecord& step : arm->steps) step.state_digests.clear();
+    }
+    EXPECT_THAT(judge().next_step, StartsWith("repeat both arms with --digest-every 1, which tells after which cycle"));
+}
+
+TEST_F(Field, LockstepIsAdvisedWhereMostCyclesHaveNoPartner) {
+    treated_.steps[2].target_choices[0] += 7;
+    treated_.steps[2].next_anchor += 7;
+    fixture::keep_steps(treated_, 3);
+    EXPECT_THAT(judge().next_step, Not(HasSubstr("--lockstep"))) << "half of the control's cycles are matched";
+    fixture::Options longer;
+    longer.accepted = {3, 7, 0, 5, 2, 6, 3};
+    control_ = fixture::make_arm(Arm::fresh, longer);
+    EXPECT_THAT(judge().next_step, HasSubstr("repeat with --lockstep"));
+}
+
+TEST_F(FieldSchedule, WithoutThresholdsTheNextStepSaysHowToGetThem) {
+    move_schedule();
+    flip(0.1f);
+    control_.header.near_tie.reset();
+    const Comparison c = judge();
+    EXPECT_EQ(c.verdict, Verdict::changed);
+    EXPECT_THAT(c.next_step, StartsWith("have near-tie thresholds recorded (--numerics schedule-sensitive"));
+}
+
 }  // namespace
 }  // namespace draftprobe

@@ -283,6 +283,7 @@ private:
         for (std::int64_t row = 0; row < rows_; ++row) {
             const auto at = static_cast<std::size_t>(row);
             if (c_.target_choices[at] == t_.target_choices[at]) continue;
+            outcome_.target_choice = true;
             const Weight weight = flip(c_.target_margins, row, &NearTie::target);
             report(Stage::verify, kTargetChoiceRank, "target_choice", weight, [&] {
                 const bool known = at < c_.target_margins.size();
@@ -384,9 +385,11 @@ private:
 
 Weight count_flip(std::optional<double> margin, double NearTie::*threshold, const std::optional<NearTie>& near_tie,
                   Flips& flips) {
+    const bool width = threshold == &NearTie::width;
     ++flips.total;
+    flips.widths += width;
     if (!margin) return Weight::real;
-    if (!flips.largest_margin || *margin > *flips.largest_margin) flips.largest_margin = margin;
+    if (!width && (!flips.largest_margin || *margin > *flips.largest_margin)) flips.largest_margin = margin;
     if (!near_tie || !(*margin <= (*near_tie).*threshold)) return Weight::real;
     ++flips.near_ties;
     return Weight::explainable;

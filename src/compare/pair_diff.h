@@ -25,7 +25,7 @@ struct PairOptions {
     std::int64_t hidden = 0;  // width of the tensors; 0 without
     std::int64_t candidates = 16;
     std::optional<NearTie> near_tie;
-    bool width_declared = false;         // a fixed number of verified rows is the declared treatment
+    bool width_declared = false;         // the number of verified rows is declared, or follows times: no finding
     bool masked_by_declaration = false;  // the treated arm declared that its draft sees less context
 };
 
@@ -36,6 +36,7 @@ struct PairOutcome {
     bool width = false;
     bool acceptance = false;
     bool output = false;
+    bool target_choice = false;
     std::int64_t first_proposal_difference = -1;  // position from 0
     double draft_drift = 0;
     double target_drift = 0;

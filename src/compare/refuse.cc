@@ -8,8 +8,6 @@
 namespace draftprobe {
 namespace {
 
-constexpr std::string_view kTiming = "capture.timing_confounded";
-
 std::string shown(const std::string& digest) { return digest.empty() ? "absent" : digest.substr(0, 16); }
 
 std::string template_text(const TemplateIdentity& t) {
@@ -85,9 +83,10 @@ void compare_prompts(Collector& collect, const CaptureHeader& control, const Cap
     const auto text = [](const CaptureHeader& h, std::string_view which) {
         Position tokens = 0;
         for (const CapturedRequest& r : h.requests) tokens += r.prompt_length;
-        return fmt::format("{} prompt: {} requests, {} tokens", which, h.requests.size(), tokens);
+        return fmt::format("{} of {} tokens in {} request{}", which, tokens, h.requests.size(),
+                           h.requests.size() == 1 ? "" : "s");
     };
-    collect.compare("identity", "prompt", text(control, "the control's"), text(treated, "another"));
+    collect.compare("identity", "prompt", text(control, "a prompt"), text(treated, "another"));
 }
 
 void compare_requests(Collector& collect, const CaptureHeader& control, const CaptureHeader& treated) {
@@ -145,16 +144,21 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
     collect.compare("capture", "sanitised", control.sanitised ? "yes" : "no", treated.sanitised ? "yes" : "no");
     // One arm's measured times decide its widths: such captures compare only when the budget itself is the treatment.
     const bool budget_declared = std::any_of(treat.begin(), treat.end(), [](const std::string& name) {
-        return name == "budget" || name == "settings.budget" || name == "timing_confounded" || name == kTiming;
+        return name == "budget" || name == "settings.budget" || name == "timing_confounded" || name == kTimingField;
     });
     if (control.timing_confounded || treated.timing_confounded) {
         const auto text = [](const CaptureHeader& h) {
-            return h.timing_confounded ? "the budget learned online, from measured times" : "no";
+            return h.timing_confounded ? "widths from measured times (a budget that learns online)"
+                                       : "widths that no time decides";
         };
         if (budget_declared) {
-            result.declared.emplace_back(kTiming);
+            result.declared.emplace_back(kTimingField);
         } else {
-            result.refusals.push_back({std::string(kTiming), text(control), text(treated)});
+            // Captures that both follow measured times agree in this field, and still not in what it stands for.
+            const bool both = control.timing_confounded && treated.timing_confounded;
+            result.refusals.push_back(
+                {std::string(kTimingField), text(control),
+                 both ? "widths from other measured times: no two runs have the same" : text(treated)});
         }
     }
     if (c.build.digest != t.build.digest) {
@@ -163,7 +167,7 @@ Comparability check_comparable(const CaptureHeader& control, const CaptureHeader
                         "build's",
                         shown(c.build.digest), shown(t.build.digest)));
     }
-    collect.find_unknown({"prompt", "identity.prompt", "hidden", "capture.hidden", "timing_confounded", kTiming});
+    collect.find_unknown({"prompt", "identity.prompt", "hidden", "capture.hidden", "timing_confounded", kTimingField});
     std::sort(result.declared.begin(), result.declared.end());
     result.declared.erase(std::unique(result.declared.begin(), result.declared.end()), result.declared.end());
     return result;

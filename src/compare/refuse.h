@@ -9,6 +9,9 @@
 
 namespace draftprobe {
 
+// Named where measured times decided how many rows an arm verified.
+inline constexpr std::string_view kTimingField = "capture.timing_confounded";
+
 struct Comparability {
     std::vector<Refusal> refusals;      // all of them, in the order of the header
     std::vector<std::string> declared;  // full field names of mismatches that a declared treatment covers

@@ -222,6 +222,56 @@ TEST(ReportText, BlindSpotsStandBelowTheVerdict) {
     EXPECT_LT(html.find("blind spot: lane"), html.find("Matched lane-cycles"));
 }
 
+TEST(ReportText, SaysOfWhichKindTheVisiblePositionsAre) {
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    fixture::leave_unwritten(treated, 0, 192);
+    EXPECT_THAT(
+        report_text(compare_arms(fixture::make_arm(Arm::fresh), treated)),
+        HasSubstr("exposure      0 restored, 63 unwritten positions visible to the draft at its first cycle\n"));
+}
+
+TEST(ReportText, SaysThatNearTiesAreUnknownWithoutThresholds) {
+    fixture::ArmData control = fixture::make_arm(Arm::fresh);
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    treated.steps[2].target_choices[3] += 7;
+    EXPECT_THAT(report_text(compare_arms(control, treated)),
+                HasSubstr("flips         1, 0 of them near-ties, largest control margin 2.5\n"));
+    control.header.near_tie.reset();
+    EXPECT_THAT(report_text(compare_arms(control, treated)),
+                HasSubstr("flips         1, near-ties unknown: no thresholds recorded, largest control margin 2.5\n"));
+}
+
+TEST(ReportText, MeansOverDifferentTextsAreSaidToBe) {
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    treated.steps[1].target_choices[0] += 7;
+    fixture::set_accepted(treated.steps[1], 0);
+    treated.steps[1].next_anchor += 7;
+    fixture::keep_steps(treated, 2);
+    const std::string text = report_text(compare_arms(fixture::make_arm(Arm::fresh), treated));
+    std::string words;
+    for (char c : text) {
+        if (c == '\n') c = ' ';
+        if (c != ' ' || words.empty() || words.back() != ' ') words += c;
+    }
+    EXPECT_THAT(words, HasSubstr("; different texts after the first output difference: 2 of 6 cycles matched"));
+}
+
+TEST(ReportText, AFaultBeforeAnyCycleIsNotArmedAndSaysWhy) {
+    fixture::ArmData control = fixture::make_arm(Arm::fresh);
+    fixture::ArmData treated = fixture::make_arm(Arm::restored);
+    for (auto* arm : {&control, &treated}) fixture::keep_steps(*arm, 0);
+    fixture::find_part(treated, "restore", kDraftContext)->digest = fixture::digest_of("stale");
+    const std::string text = report_text(compare_arms(control, treated));
+    EXPECT_THAT(text, testing::StartsWith("verdict       CHANGED"));
+    EXPECT_THAT(text, HasSubstr("armed         no: the restored arm ran no decode cycle: no draft saw its restore\n"));
+}
+
+TEST(ReportText, SwappedArmsAreNotCalledComputed) {
+    const std::string text = report_text(compare_arms(fixture::make_arm(Arm::restored), fixture::make_arm(Arm::fresh)));
+    EXPECT_THAT(text, HasSubstr("armed         the control is the restored arm and the treated one computed"));
+    EXPECT_THAT(text, Not(HasSubstr("both arms computed")));
+}
+
 TEST(Report, FurtherControlsAreInEveryView) {
     Comparison c = shifted();
     const std::string without = report_json(c);

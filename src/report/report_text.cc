@@ -88,14 +88,40 @@ std::string rows_text(const ComponentRows& rows) {
     return text.empty() ? "none" : text;
 }
 
+// What the draft sees below the boundary: restored rows alone, or how many of which kind.
+std::string exposure_text(const Armed& armed) {
+    const Exposure& seen = armed.draft_exposure_split;
+    std::string text = fmt::format("{} restored", seen.restored);
+    const auto add = [&](std::int64_t count, std::string_view word) {
+        if (count != 0) text += fmt::format(", {} {}", count, word);
+    };
+    add(seen.computed, "computed");
+    add(seen.carried, "carried");
+    add(seen.none, "unwritten");
+    return text + " positions visible to the draft at its first cycle";
+}
+
+std::string flips_text(const Comparison& c) {
+    const Flips& flips = c.flips;
+    std::string text = fmt::format("{}", flips.total);
+    if (flips.widths > 0) text += fmt::format(" ({} of widths)", flips.widths);
+    text += c.near_tie ? fmt::format(", {} of them near-ties", flips.near_ties)
+                       : ", near-ties unknown: no thresholds recorded";
+    if (flips.largest_margin) text += fmt::format(", largest control margin {:.6g}", *flips.largest_margin);
+    return text;
+}
+
 void write_armed(std::string& out, const Comparison& c) {
     const Armed& armed = c.armed;
     const bool restored = c.treated_capture.arm == "restored";
-    line(out, "armed", !restored ? "no restored arm: both arms computed" : armed.armed ? "yes" : "no");
-    if (armed.draft_exposure && restored) {
-        line(out, "exposure",
-             fmt::format("{} restored positions visible to the draft at its first cycle", *armed.draft_exposure));
-    }
+    const bool swapped = !restored && c.control_capture.arm == "restored";
+    std::string words = armed.armed ? "yes" : "no";
+    // Where the verdict is not about the arms, `why` does not say it.
+    if (c.verdict == Verdict::changed && !armed.reason.empty()) words += fmt::format(": {}", armed.reason);
+    if (!restored) words = "no restored arm: both arms computed";
+    if (swapped) words = "the control is the restored arm and the treated one computed: name the computing arm first";
+    line(out, "armed", words);
+    if (armed.draft_exposure && restored) line(out, "exposure", exposure_text(armed));
     for (const ArmedComponent& component : armed.components) {
         line(out, "rows",
              fmt::format("{}: control {}; treated {}", component.component, rows_text(component.control),
@@ -116,11 +142,18 @@ std::string adjusted_text(const std::optional<double>& p) {
 void write_cells(std::string& out, const Comparison& c);
 
 void write_acceptance(std::string& out, const Comparison& c) {
-    line(out, "acceptance",
-         fmt::format("control {:.3f} accepted, {:.3f} retained a cycle ({} cycles); treated {:.3f}, {:.3f} "
-                     "({} cycles)",
-                     c.control.mean_accepted(), c.control.mean_retained(), c.control.lane_cycles,
-                     c.treated.mean_accepted(), c.treated.mean_retained(), c.treated.lane_cycles));
+    std::string means =
+        fmt::format("control {:.3f} accepted, {:.3f} retained a cycle ({} cycles); treated {:.3f}, {:.3f} ({} cycles)",
+                    c.control.mean_accepted(), c.control.mean_retained(), c.control.lane_cycles,
+                    c.treated.mean_accepted(), c.treated.mean_retained(), c.treated.lane_cycles);
+    if (mostly_unmatched(c)) {
+        means += fmt::format("; {}: {} of {} cycles matched",
+                             c.output_changed ? "different texts after the first output difference"
+                                              : "the cycles of the arms end at different lengths",
+                             c.pairs.matched,
+                             c.pairs.matched + std::max(c.pairs.unmatched_control, c.pairs.unmatched_treated));
+    }
+    line(out, "acceptance", means);
     std::string positions;
     for (std::size_t i = 0; i < c.paired.at_risk.size(); ++i) {
         if (c.paired.accepted_control[i] == c.paired.accepted_treated[i]) continue;
@@ -222,13 +255,7 @@ std::string report_text(const Comparison& c) {
         write_acceptance(out, c);
         write_drift(out, "draft drift", c.draft_drift);
         write_drift(out, "target drift", c.target_drift);
-        if (c.flips.total > 0) {
-            line(out, "flips",
-                 fmt::format("{}, {} of them near-ties{}", c.flips.total, c.flips.near_ties,
-                             c.flips.largest_margin
-                                 ? fmt::format(", largest control margin {:.6g}", *c.flips.largest_margin)
-                                 : ""));
-        }
+        if (c.flips.total > 0) line(out, "flips", flips_text(c));
         line(out, "cause", c.drift_explained_by);
     }
     for (const std::string& declared : c.declared) line(out, "declared", declared);
