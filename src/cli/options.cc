@@ -280,7 +280,7 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::text,
      .value = "FILE",
      .brief = "also keep the restored arm's snapshot in a file, for 'draftprobe inspect'",
-     .details = "With --arm restored only. An existing file is not replaced.",
+     .details = "With --arm restored only. An existing file is replaced with --force, and only if it is a snapshot.",
      .commands = kCapture},
     {.name = "controls",
      .kind = OptionKind::list,
@@ -319,7 +319,9 @@ constexpr Option kOptions[] = {
     {.name = "minimize",
      .kind = OptionKind::flag,
      .brief = "shrink prompt, prefix and cycles while verdict, stage, component and shift hold",
-     .details = "At most 200 further runs of both arms. minimized.json in --out is a prompt for --prompt-ids.",
+     .details =
+         "At most 200 further runs of both arms. minimized.json in --out is a prompt for --prompt-ids. Where the "
+         "verdict is SAME or INSUFFICIENT there is nothing to minimise: stderr says so, and nothing more is run.",
      .commands = kProbe},
     {.name = "sweep",
      .kind = OptionKind::text,
@@ -397,6 +399,7 @@ constexpr Option kOptions[] = {
     {.name = "force",
      .kind = OptionKind::flag,
      .brief = "replace an --out directory that an earlier run made",
+     .details = "With capture also the file of --save-snapshot, if it is a snapshot.",
      .commands = kFull},
     {.name = "report",
      .kind = OptionKind::text,

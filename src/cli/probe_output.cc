@@ -59,7 +59,7 @@ Result<int> finish_probe_output(const Arguments& arguments, Console& console, At
         if (output.study) console.out(output.study->text);
         console.out(fmt::format("\nCaptures: {}, {}\n", names.control, names.treated));
     }
-    return exit_of(arguments, output.comparison);
+    return exit_of(arguments, output.comparison, console);
 }
 
 }  // namespace draftprobe::cli

@@ -132,6 +132,26 @@ TEST_F(ProbeProgram, refuses_a_fault_that_cannot_act) {
     EXPECT_THAT(result.err, HasSubstr("expected a form that does, such as exact"));
 }
 
+TEST_F(ProbeProgram, capture_refuses_what_its_arm_does_not_read) {
+    for (const char* fault : {"cached-control=all", "unreset-row=all"}) {
+        const ProgramRun idle =
+            run("capture " + request() + "--cycles 2 --arm restored --out o --inject " + std::string(fault));
+        EXPECT_EQ(idle.exit, 2) << fault;
+        expect_message(idle, {fault, "it could not act", "whose control takes it"});
+    }
+    const std::pair<const char*, const char*> cases[] = {{"natural", "--restore-draft rows"},
+                                                         {"fresh", "--tier disk"},
+                                                         {"uninterrupted", "--restore-target exact"},
+                                                         {"fresh", "--inject cached-control=all"}};
+    for (const auto& [arm, words] : cases) {
+        const ProgramRun idle = run("capture " + request() + "--cycles 2 --out o --arm " + arm + " " + words);
+        EXPECT_EQ(idle.exit, 2) << words;
+        const std::string option(words, std::string_view(words).find(' '));
+        expect_message(idle, {option + " with --arm " + arm, "expected --arm restored"});
+    }
+    EXPECT_FALSE(present("o"));
+}
+
 TEST_F(ProbeProgram, restores_rows_and_int8_as_well) {
     const char* variants[] = {"--restore-draft rows", "--kv int8 --chunk-tokens 40 --isa portable --lanes 4",
                               "--level 1", "--level 2 --digest-every 1"};

@@ -3,6 +3,8 @@
 #include "report/recompute.h"
 #include "report/report.h"
 
+#include <tuple>
+
 namespace draftprobe {
 namespace {
 
@@ -113,6 +115,15 @@ TEST_F(StudyProgram, the_minimised_command_gives_the_same_finding) {
     EXPECT_EQ(parsed(again.out)["verdict"], report["verdict"]);
     EXPECT_EQ(parsed(again.out)["first"]["stage"], report["first"]["stage"]);
     EXPECT_EQ(parsed(again.out)["first"]["component"], report["first"]["component"]);
+}
+
+TEST_F(StudyProgram, what_has_no_finding_is_not_minimised) {
+    const ProgramRun same = run(request() + "--minimize --json --out o");
+    EXPECT_EQ(same.exit, 0) << same.err;
+    EXPECT_THAT(same.err, HasSubstr("the verdict is SAME: nothing to minimise"));
+    EXPECT_FALSE(parsed(same.out).contains("minimized"));
+    EXPECT_FALSE(present("o/minimized.json"));
+    EXPECT_TRUE(present("o/report.json"));
 }
 
 // With a boundary of one page no row would be left that the shift could be read from.
@@ -259,6 +270,15 @@ TEST_F(StudyProgram, refuses_what_makes_no_sense_before_anything_runs) {
         EXPECT_EQ(result.exit, 2) << words;
         for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part)) << words;
     }
+    const std::pair<const char*, const char*> beside_plans[] = {
+        {"--lockstep", "plans have neither --controls nor --lockstep"},
+        {"--controls repeat", "plans have neither --controls nor --lockstep"},
+        {"--lanes 8", "its member lanes"}};
+    for (const auto& [words, part] : beside_plans) {
+        const ProgramRun refused = run("probe " + pair() + "--plan plan.json " + words);
+        EXPECT_EQ(refused.exit, 2) << words;
+        expect_message(refused, {part});
+    }
     const ProgramRun plan = run("probe " + pair() + "--plan plan.json");
     EXPECT_EQ(plan.exit, 2);
     EXPECT_THAT(plan.err, HasSubstr("plan.json"));
@@ -313,6 +333,22 @@ TEST_F(BisectProgram, git_finds_the_commit_that_broke_the_restore) {
     commits[5].build = "true";
     commits[8].build = "exit 1";
     EXPECT_EQ(first_bad(commits, "--bisect"), "commit 7") << log();
+}
+
+TEST_F(BisectProgram, the_decision_and_its_reason_are_said) {
+    const std::tuple<std::string, int, const char*> cases[] = {
+        {"--bisect", 0, "--bisect: good (exit 0): the verdict is SAME"},
+        {std::string(kFault) + "--bisect", 1, "--bisect: bad (exit 1): the verdict is CHANGED"},
+        {"--restore-target int8-state --bisect", 125, "--bisect: skip (exit 125): the verdict is DRIFT, which decides"},
+        {"--restore-target int8-state --bisect=drift-ok", 0, "--bisect: good (exit 0): the verdict is DRIFT"},
+        {"--sweep suffix=1..55 --bisect", 125, "--bisect: skip (exit 125): it could not run"}};
+    for (const auto& [words, exit, text] : cases) {
+        const ProgramRun result = run(request() + words + " --out o --force");
+        EXPECT_EQ(result.exit, exit) << words;
+        EXPECT_THAT(result.err, HasSubstr(text)) << words;
+    }
+    const ProgramRun compared = run("compare o/control o/treated --bisect");
+    EXPECT_THAT(compared.err, HasSubstr("--bisect: ")) << compared.err;
 }
 
 TEST_F(BisectProgram, drift_is_good_bad_or_skipped_as_asked) {
