@@ -10,4 +10,8 @@ if ! cmake --preset "$preset" >"$log" 2>&1; then
   cat "$log" >&2
   exit 2
 fi
+# Quiet, and so silent for minutes when much is to be built.
+if ! ninja -C "build/$preset" -n "$@" | grep -q '^ninja: no work to do'; then
+  echo "building (first time: several minutes on 2 cores)" >&2
+fi
 ninja -C "build/$preset" --quiet "$@"

@@ -96,8 +96,9 @@ Result<int> run_capture(const Arguments& arguments, Console& console) {
             .end_object();
         console.out(json.take() + "\n");
     } else {
-        console.out(fmt::format("{}: arm {}, level {}, {} cycles, {} tokens retained\ndigest {}\n", out.string(),
-                                arm_name(arm), plan.settings.level, result.cycles, result.retained, result.digest));
+        console.out(fmt::format("{}: arm {}, level {}, {} cycle{}, {} token{} retained\ndigest {}\n", out.string(),
+                                arm_name(arm), plan.settings.level, result.cycles, result.cycles == 1 ? "" : "s",
+                                result.retained, result.retained == 1 ? "" : "s", result.digest));
     }
     return kExitDone;
 }

@@ -25,7 +25,7 @@ Status write_report_page(const std::filesystem::path& path, const Comparison& co
                          const std::vector<PageSection>& sections = {});
 
 // The verdict's exit status, or what --bisect makes of it, which is then said on stderr.
-int exit_of(const Arguments& arguments, const Comparison& comparison, Console& console);
+int exit_of(const Arguments& arguments, Verdict verdict, Console& console);
 
 // `json`, an object, with one more member at its end. `value` is serialised JSON.
 std::string with_member(const std::string& json, std::string_view key, std::string_view value);

@@ -24,7 +24,10 @@ TEST(Rule, everywhere_and_nowhere) {
 
 TEST(Rule, thresholds_are_tried_before_everything_else) {
     EXPECT_EQ(rule_of(points(1, 96, 1, [](auto x) { return x < 64; })), "differs only where suffix < 64");
-    EXPECT_EQ(rule_of(points(8, 200, 8, [](auto x) { return x >= 64; })), "differs only where suffix >= 64");
+    EXPECT_EQ(rule_of(points(8, 200, 8, [](auto x) { return x >= 64; })),
+              "differs only where suffix >= t, t between 56 and 64");
+    EXPECT_EQ(rule_of(points(8, 200, 8, [](auto x) { return x < 64; })),
+              "differs only where suffix < t, t between 56 and 64");
     EXPECT_EQ(rule_of(points(1, 2, 1, [](auto x) { return x == 2; })), "differs only where suffix >= 2");
 }
 
@@ -40,7 +43,24 @@ TEST(Rule, the_smallest_modulus_that_explains_every_point) {
               "differs only where suffix is one of 5, 305, 605");
 }
 
+TEST(Rule, few_or_sparse_points_do_not_support_a_modulus) {
+    // One point outside the class is no evidence of a period.
+    EXPECT_EQ(rule_of(points(1, 3, 1, [](auto x) { return x != 2; })), "differs everywhere but where suffix = 2");
+    // Of multiples of 8 nobody knows what lies between.
+    const auto every_second = [](auto x) { return x % 16 == 8; };
+    EXPECT_EQ(rule_of(points(8, 64, 8, every_second)), "differs only where suffix is one of 8, 24, 40, 56");
+    EXPECT_EQ(rule_of(points(8, 240, 8, [](auto x) { return x % 3 == 1; })), "differs only where suffix mod 3 = 1");
+    // A variable that has no other values is known at every one of them.
+    const auto pages = points(32, 320, 32, [](auto x) { return x % 64 == 32; });
+    EXPECT_EQ(rule_text(find_rule(pages, 32), "boundary"), "differs only where boundary mod 64 = 32");
+    EXPECT_EQ(rule_text(find_rule(points(32, 320, 32, [](auto x) { return x >= 96; }), 32), "boundary"),
+              "differs only where boundary >= 96");
+}
+
 TEST(Rule, intervals_and_their_complement) {
+    EXPECT_EQ(rule_of(points(8, 80, 8, [](auto x) { return x >= 24 && x <= 40; })),
+              "differs only where suffix is 24 to 40, perhaps from above 16 on, perhaps up to below 48");
+
     EXPECT_EQ(rule_of(points(1, 96, 1, [](auto x) { return x >= 30 && x <= 41; })),
               "differs only where suffix is 30 to 41");
     EXPECT_EQ(rule_of(points(1, 96, 1, [](auto x) { return x < 30 || x > 41; })),

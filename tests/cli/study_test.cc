@@ -173,6 +173,11 @@ TEST_F(StudyProgram, a_plan_judges_every_request) {
     const Json report = parsed(result.out);
     ASSERT_EQ(report["plan"]["judged"].size(), 3u);
     EXPECT_EQ(report["captures"]["control"]["path"], "o/controls/A");
+    EXPECT_EQ(report["captures"]["treated"]["path"], "o/runs/03-A");
+    EXPECT_EQ(report["plan"]["verdict"], "SAME");
+    EXPECT_EQ(report["plan"]["judged"][2]["tier"], "memory");
+    EXPECT_EQ(report["plan"]["judged"][2]["faults"], Json::array());
+    EXPECT_FALSE(report["plan"]["judged"][0].contains("tier"));
     EXPECT_EQ(report["plan"]["judged"][2]["arm"], "restored");
     EXPECT_EQ(report["plan"]["judged"][0]["control"], "controls/A");
     EXPECT_EQ(report["plan"]["judged"][2]["capture"], "runs/03-A");
@@ -183,7 +188,10 @@ TEST_F(StudyProgram, a_plan_judges_every_request) {
     EXPECT_EQ(run("compare o/controls/A o/runs/03-A").exit, 0);
     const ProgramRun text = run("probe " + pair() + "--plan plan.json --out o --force");
     EXPECT_EQ(text.exit, 0) << text.err;
-    EXPECT_THAT(text.out, HasSubstr("Plan: 3 runs judged"));
+    EXPECT_THAT(text.out,
+                ::testing::StartsWith("Run 03-A of the plan, restored from memory, draft exact, target exact"));
+    EXPECT_THAT(text.out, HasSubstr("Plan: SAME"));
+    EXPECT_THAT(text.out, HasSubstr("3 runs judged"));
     EXPECT_THAT(text.out, HasSubstr("repeat")) << "arms are named as in the captures";
     EXPECT_THAT(text.out, Not(HasSubstr("computed  ")));
 }
