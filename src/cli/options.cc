@@ -331,7 +331,9 @@ constexpr Option kOptions[] = {
          "boundary: the prefix length, in whole pages. suffix: prompt tokens behind the prefix. window-fill: tokens "
          "in all, the last ones of the prompt, with the prefix up to the last page: 33 to W - 1, W being the draft's "
          "window, so that the draft sees all of the restore. verify-width: most rows of a verification. At most 1024 "
-         "values; STEP is 1, for boundary 32. Every value costs both arms again.",
+         "values; STEP is 1, for boundary 32. Every value costs both arms again. A rule claims no more than its "
+         "points: "
+         "with gaps between them a threshold lies between two, and values that could not be judged are listed.",
      .commands = kProbe},
     {.name = "plan",
      .kind = OptionKind::text,

@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "study/sweep.h"
+
 namespace draftprobe::study {
 namespace {
 
@@ -90,6 +92,34 @@ TEST(Rule, what_is_found_explains_every_point) {
         ASSERT_NE(rule.kind, RuleKind::none);  // seven points always have at most three of one kind
         for (const RulePoint& point : list) EXPECT_EQ(rule.holds(point.x), point.differs) << rule_text(rule, "x");
     }
+}
+
+TEST(SweepRules, list_the_points_that_were_not_judged) {
+    Sweep sweep;
+    sweep.range = {SweepVariable::suffix, 8, 40, 8};
+    for (std::int64_t value = 8; value <= 40; value += 8) {
+        SweepPoint point;
+        point.value = value;
+        point.summary.verdict = value < 24 ? Verdict::same : Verdict::changed;
+        point.summary.matched = value == 16 ? 0 : 3;
+        point.summary.proposals_changed = value >= 24;
+        sweep.points.push_back(point);
+    }
+    sweep.rules = rules_of(sweep.points);
+    EXPECT_TRUE(sweep.rules[0].not_judged.empty());
+    EXPECT_EQ(sweep.rules[1].not_judged, (std::vector<std::int64_t>{16}));
+    const std::string text = sweep_text(sweep);
+    EXPECT_NE(text.find("Rules that explain every judged point exactly"), std::string::npos) << text;
+    EXPECT_NE(text.find("verdict     differs only where suffix >= t, t between 16 and 24 (5 points)"),
+              std::string::npos);
+    EXPECT_NE(text.find("proposals   differs only where suffix >= t, t between 8 and 24 (4 points)"),
+              std::string::npos);
+    EXPECT_NE(text.find("not judged  proposals: suffix 16: no pair of cycles was matched there"), std::string::npos);
+    EXPECT_NE(sweep_json(sweep).find("\"not_judged\":[16]"), std::string::npos);
+
+    for (SweepPoint& point : sweep.points) point.summary.matched = 3;
+    sweep.rules = rules_of(sweep.points);
+    EXPECT_NE(sweep_text(sweep).find("Rules that explain every point exactly"), std::string::npos);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST_F(BadInput, unknown_misplaced_repeated_and_missing_options) {
     expect_refused("capture " + pair() + "--prompt-ids ids.json --prefix-tokens 96 --arm fresh",
                    {"--out DIR is missing"});
     expect_refused("probe --target --draft x", {"--target: found no value, expected DIR"});
-    expect_refused("compare one", {"found 1 names, expected CONTROL TREATED"});
+    expect_refused("compare one", {"found 1 name, expected CONTROL TREATED"});
     expect_refused("compare one two three", {"found 3 names"});
 }
 

@@ -6,6 +6,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ProbeProgram : public ProgramTest {
 protected:
@@ -239,6 +240,19 @@ TEST_F(ProbeProgram, calls_a_damaged_capture_corrupt) {
     EXPECT_EQ(run("compare o/control o/treated --bisect").exit, 125);
     std::filesystem::remove(path("o/control/SHA256SUMS"));
     EXPECT_EQ(run("inspect o/control").exit, 5);
+}
+
+// Its checksums hold: what is wrong is a number.
+TEST_F(ProbeProgram, says_in_which_line_a_capture_breaks_a_rule) {
+    ASSERT_EQ(run("probe " + request() + "--cycles 3 --level 1 --out o").exit, 0);
+    ASSERT_EQ(shell("cd o/treated && sed -i '2s/\"accepted\":[0-9]*/\"accepted\":900/' steps.jsonl && "
+                    "sha256sum capture.json steps.jsonl >sums && mv sums SHA256SUMS")
+                  .exit,
+              0);
+    const ProgramRun inspected = run("inspect o/treated");
+    EXPECT_EQ(inspected.exit, 5);
+    expect_message(inspected, {"steps.jsonl: line 2: accepted"});
+    EXPECT_THAT(inspected.err, Not(HasSubstr(": :")));
 }
 
 TEST_F(ProbeProgram, inspects_captures_and_checkpoints) {
