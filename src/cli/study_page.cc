@@ -111,13 +111,14 @@ PageSection plan_section(const study::PlanResult& result) {
         "first restored run with the gravest verdict, or the first run with it where none was restored.",
         verdict_name(result.verdict), result.why, result.judged.size(), result.judged.size() == 1 ? "" : "s",
         result.judged[result.representative].name));
-    PageTable runs{"Runs", {{"Run"}, {"Request"}, {"Lane", true}, {"Arm"}, {"Restored from and how"}}, {}};
+    PageTable runs{"Runs", {{"Run"}, {"Request"}, {"Lane", true}, {"Arm"}}, {}};
     add_summary_columns(runs.columns);
+    runs.columns.push_back({"Restored from and how", false});
     PageTable warnings{"Warnings", {{"Run"}, {"What limits its verdict"}}, {}};
     for (const study::JudgedRun& run : result.judged) {
-        std::vector<std::string> row{run.name, run.request, count(run.lane), std::string(arm_name(run.arm)),
-                                     restored_how(run)};
+        std::vector<std::string> row{run.name, run.request, count(run.lane), std::string(arm_name(run.arm))};
         add_summary(row, study::summarise(run.comparison));
+        row.push_back(restored_how(run));
         runs.rows.push_back(std::move(row));
         for (const std::string& warning : run.warnings) warnings.rows.push_back({run.name, warning});
     }

@@ -235,7 +235,8 @@ TEST_F(StudyProgram, pages_show_the_study) {
     page("probe " + pair() + "--plan plan.json",
          {"<h2>Plan</h2>", "<td>01-A</td><td>A</td><td class=\"n\">0</td><td>repeat</td><td class=\"same\">SAME</td>",
           "<td>restored</td><td class=\"changed\">CHANGED</td><td>restore/draft_context</td>",
-          "blind spot: lane 0 held", "steps[7]", "left before their end"});
+          "<td>memory, draft exact, target exact, context-shift=8</td>", "blind spot: lane 0 held", "steps[7]",
+          "left before their end"});
 }
 
 // What an archive will do: every report.json is made again, byte for byte, from what lies beside it.
