@@ -124,6 +124,11 @@ TEST_F(StudyProgram, what_has_no_finding_is_not_minimised) {
     EXPECT_FALSE(parsed(same.out).contains("minimized"));
     EXPECT_FALSE(present("o/minimized.json"));
     EXPECT_TRUE(present("o/report.json"));
+    write_ids(170);
+    const ProgramRun blind = run(request() + "--minimize --out o --force");
+    EXPECT_EQ(blind.exit, 6) << blind.err;
+    EXPECT_THAT(blind.err, HasSubstr("the verdict is INSUFFICIENT: nothing to minimise"));
+    EXPECT_THAT(blind.out, Not(HasSubstr("Minimised")));
 }
 
 // With a boundary of one page no row would be left that the shift could be read from.
@@ -194,6 +199,21 @@ TEST_F(StudyProgram, a_plan_judges_every_request) {
     EXPECT_THAT(text.out, HasSubstr("3 runs judged"));
     EXPECT_THAT(text.out, HasSubstr("repeat")) << "arms are named as in the captures";
     EXPECT_THAT(text.out, Not(HasSubstr("computed  ")));
+}
+
+TEST_F(StudyProgram, a_plan_that_judged_no_restore_is_insufficient) {
+    spill(path("plan.json"), R"({"format": "draftprobe-plan", "version": 1, "lanes": 1,
+        "requests": [{"name": "A", "prompt": {"ids_file": "ids.json"}, "prefix_tokens": 96, "cycles": 3}],
+        "steps": [{"do": "start", "request": "A", "lane": 0}, {"do": "materialise", "lane": 0},
+                  {"do": "save", "lane": 0, "snapshot": "a"}, {"do": "run", "lanes": [0]},
+                  {"do": "restore", "request": "A", "lane": 0, "snapshot": "a"},
+                  {"do": "run", "lanes": [0], "cycles": 1}]})");
+    const ProgramRun result = run("probe " + pair() + "--plan plan.json --out o");
+    EXPECT_EQ(result.exit, 6) << result.err;
+    EXPECT_THAT(result.out, ::testing::StartsWith("Run 01-A of the plan, which computed its prefix"));
+    EXPECT_THAT(result.out, HasSubstr("Plan: INSUFFICIENT: no restored run was judged"));
+    EXPECT_THAT(result.out, HasSubstr("1 run judged"));
+    EXPECT_EQ(run("probe " + pair() + "--plan plan.json --out o --force --bisect").exit, 125);
 }
 
 // Every study is on the page: self-contained, and without an id of the prompt.
