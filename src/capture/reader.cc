@@ -248,7 +248,8 @@ Result<bool> CaptureReader::State::next(StepRecord& step) {
         return false;
     }
     const auto subject = [&] { return fmt::format("{}: line {}", steps_path.string(), lines->line_number()); };
-    if (Status status = parse_step(line, {}, header, step); !status.ok()) return status.with_context(subject());
+    // The subject is only made for a message.
+    if (!parse_step(line, {}, header, step).ok()) return parse_step(line, subject(), header, step);
     if (Status status = order.check(step); !status.ok()) return status.with_context(subject());
     ++index;
     target_row += rows;

@@ -149,8 +149,8 @@ Status check_complete(const Command& command, const std::vector<std::string>& po
         return invalid_argument(fmt::format("{}: found {}, expected options only; {}", command.name,
                                             quoted_excerpt(positionals.front()), see_help(command)));
     }
-    return invalid_argument(fmt::format("{}: found {} names, expected {}; {}", command.name, positionals.size(),
-                                        command.positionals, see_help(command)));
+    return invalid_argument(fmt::format("{}: found {} name{}, expected {}; {}", command.name, positionals.size(),
+                                        positionals.size() == 1 ? "" : "s", command.positionals, see_help(command)));
 }
 
 }  // namespace

@@ -129,6 +129,11 @@ Result<ArmPlan> plan_arms(const Arguments& arguments, Console& console) {
             arguments.command().name, probe::kNearTieLeastPrompts, probe::kNearTiePrompts, probe::kNearTieSamples));
         DP_ASSIGN_OR_RETURN(plan.settings.near_tie,
                             probe::measure_near_tie(plan.assembly, plan.request, plan.settings));
+        if (plan.settings.near_tie->samples == 0) {
+            console.warning(
+                "no near-tie thresholds: with --chunk-tokens 1 there is only one schedule of a prefill, so every flip "
+                "counts; give longer chunks");
+        }
     }
     console.note(fmt::format("{}: {}; prompt {} tokens, prefix {}", arguments.command().name,
                              engine_text(arguments, plan.settings.engine), plan.request.prompt.size(),

@@ -55,9 +55,10 @@ std::string summary_line(std::string_view name, const std::vector<double>& value
 
 std::string times_text(const ArmPlan& plan, const bench::ProbeTimes& times) {
     const decode::EngineSettings& engine = plan.settings.engine;
-    std::string out = fmt::format(
-        "bench probe: verdict SAME in {} of {} runs; prompt {} tokens, prefix {}, {} cycles\n", times.total.size(),
-        times.total.size(), plan.request.prompt.size(), plan.request.boundary, times.cycles);
+    std::string out =
+        fmt::format("bench probe: verdict SAME in {} of {} run{}; prompt {} tokens, prefix {}, {} cycle{}\n",
+                    times.total.size(), times.total.size(), times.total.size() == 1 ? "" : "s",
+                    plan.request.prompt.size(), plan.request.boundary, times.cycles, times.cycles == 1 ? "" : "s");
     out += summary_line("probe", times.total) + summary_line("fresh", times.fresh) +
            summary_line("restored", times.restored) + summary_line("compare", times.compare);
     out += fmt::format("peak RSS {:.1f} MiB; {} of {} hardware threads, isa {}, numerics {}, level {}\ncpu {}\n",

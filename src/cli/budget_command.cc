@@ -16,7 +16,6 @@
 #include "cli/console.h"
 #include "cli/engine_options.h"
 #include "cli/models.h"
-#include "cli/run.h"
 #include "decode/cycle_costs.h"
 #include "decode/engine.h"
 #include "replay/calibrate.h"
@@ -235,9 +234,7 @@ Result<int> run_calibrate(const Arguments& arguments, Console& console) {
     options.lanes = costs.lanes;
     options.after_restore = arguments.given("after-restore");
     const Result<replay::Calibration> made = replay::calibrate(captures, options);
-    if (!made.ok() && made.status().code() == StatusCode::corrupt) {
-        return fail(kExitCorrupt, made.status(), arguments.given("json"), console);
-    }
+    if (!made.ok() && made.status().code() == StatusCode::corrupt) console.set_failure_exit(kExitCorrupt);
     if (!made.ok()) return made.status();
     DP_ASSIGN_OR_RETURN(const std::string text, budget::seed_json(made->seed));
     DP_RETURN_IF_ERROR(write_file_atomically(out, text, force).with_context("--out"));

@@ -25,7 +25,7 @@ Result<int> run_compare(const Arguments& arguments, Console& console) {
     } else {
         console.out(report_text(comparison));
     }
-    return exit_of(arguments, comparison);
+    return exit_of(arguments, comparison.verdict, console);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include "cli/arguments.h"
 #include "cli/console.h"
 #include "cli/inspect.h"
-#include "cli/run.h"
 #include "state/snapshot_file.h"
 
 namespace draftprobe::cli {
@@ -70,9 +69,7 @@ Result<int> run_inspect(const Arguments& arguments, Console& console) {
                                : kind == Kind::draft    ? inspect_draft(path, form, tokens)
                                                         : inspect_target(path, form, tokens);
     const bool evidence = kind == Kind::capture || kind == Kind::snapshot;
-    if (!view.ok() && evidence && view.status().code() == StatusCode::corrupt) {
-        return fail(kExitCorrupt, view.status(), form == InspectForm::json, console);
-    }
+    if (!view.ok() && evidence && view.status().code() == StatusCode::corrupt) console.set_failure_exit(kExitCorrupt);
     if (!view.ok()) return view.status();
     console.out(*view);
     return kExitDone;

@@ -280,7 +280,7 @@ constexpr Option kOptions[] = {
      .kind = OptionKind::text,
      .value = "FILE",
      .brief = "also keep the restored arm's snapshot in a file, for 'draftprobe inspect'",
-     .details = "With --arm restored only. An existing file is not replaced.",
+     .details = "With --arm restored only. An existing file is replaced with --force, and only if it is a snapshot.",
      .commands = kCapture},
     {.name = "controls",
      .kind = OptionKind::list,
@@ -319,7 +319,9 @@ constexpr Option kOptions[] = {
     {.name = "minimize",
      .kind = OptionKind::flag,
      .brief = "shrink prompt, prefix and cycles while verdict, stage, component and shift hold",
-     .details = "At most 200 further runs of both arms. minimized.json in --out is a prompt for --prompt-ids.",
+     .details =
+         "At most 200 further runs of both arms. minimized.json in --out is a prompt for --prompt-ids. Where the "
+         "verdict is SAME or INSUFFICIENT there is nothing to minimise: stderr says so, and nothing more is run.",
      .commands = kProbe},
     {.name = "sweep",
      .kind = OptionKind::text,
@@ -329,7 +331,9 @@ constexpr Option kOptions[] = {
          "boundary: the prefix length, in whole pages. suffix: prompt tokens behind the prefix. window-fill: tokens "
          "in all, the last ones of the prompt, with the prefix up to the last page: 33 to W - 1, W being the draft's "
          "window, so that the draft sees all of the restore. verify-width: most rows of a verification. At most 1024 "
-         "values; STEP is 1, for boundary 32. Every value costs both arms again.",
+         "values; STEP is 1, for boundary 32. Every value costs both arms again. A rule claims no more than its "
+         "points: "
+         "with gaps between them a threshold lies between two, and values that could not be judged are listed.",
      .commands = kProbe},
     {.name = "plan",
      .kind = OptionKind::text,
@@ -397,6 +401,7 @@ constexpr Option kOptions[] = {
     {.name = "force",
      .kind = OptionKind::flag,
      .brief = "replace an --out directory that an earlier run made",
+     .details = "With capture also the file of --save-snapshot, if it is a snapshot.",
      .commands = kFull},
     {.name = "report",
      .kind = OptionKind::text,

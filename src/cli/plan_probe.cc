@@ -63,6 +63,10 @@ Result<int> run_plan_probe(const Arguments& arguments, Console& console) {
     const study::JudgedRun& shown = result.judged[result.representative];
     ProbeOutput all;
     all.comparison = shown.comparison;
+    all.verdict = result.verdict;
+    const std::string how = study::restored_how(shown);
+    all.lead = fmt::format("Run {} of the plan, {}, against controls/{}; all runs are below\n\n", shown.name,
+                           how.empty() ? "which computed its prefix" : "restored from " + how, shown.request);
     all.control = "controls/" + shown.request;
     all.treated = "runs/" + shown.name;
     all.study = std::move(output);

@@ -95,9 +95,10 @@ const Command kProbeCommand = {
         "and report.json, which names them. Nothing is left behind when the probe could not run.\n\n"
         "--factors, --minimize and --sweep run more of such pairs, and --plan runs several requests; each adds a "
         "table, "
-        "a member of --json and a file of its name to --out. With --sweep and --plan the report is that of the first "
-        "value or run with the gravest verdict, which decides the exit status; a value that tested nothing counts only "
-        "if none was SAME.",
+        "a member of --json and a file of its name to --out. With --sweep the report is that of the first value "
+        "with the gravest verdict, which decides the exit status; a value that tested nothing counts only if none was "
+        "SAME. With --plan it is that of the first restored run with the gravest verdict; a plan whose restored runs "
+        "tell nothing is INSUFFICIENT.",
     .exit_status =
         "0 SAME\n"
         "1 CHANGED\n"

@@ -57,11 +57,12 @@ Result<int> finish_probe_output(const Arguments& arguments, Console& console, At
         if (output.study) json = with_member(json, output.study->key, output.study->json);
         console.out(json);
     } else {
+        if (!output.lead.empty()) console.out(output.lead);
         console.out(report_text(output.comparison));
         if (output.study) console.out(output.study->text);
         console.out(fmt::format("\nCaptures: {}, {}\n", names.control, names.treated));
     }
-    return exit_of(arguments, output.comparison);
+    return exit_of(arguments, output.verdict.value_or(output.comparison.verdict), console);
 }
 
 }  // namespace draftprobe::cli

@@ -13,7 +13,9 @@
 namespace draftprobe::cli {
 
 struct ProbeOutput {
-    Comparison comparison;            // report.json, what is said, and the exit status
+    Comparison comparison;            // report.json, what is said, and the exit status unless `verdict` is set
+    std::optional<Verdict> verdict;   // of a study that judges more than the comparison
+    std::string lead;                 // printed before the report; empty: nothing
     std::string control = "control";  // captures, below --out
     std::string treated = "treated";
     std::optional<StudyOutput> study;

@@ -44,11 +44,19 @@ Status check_study_options(const Arguments& arguments) {
         first = study;
     }
     if (arguments.given("plan")) {
-        for (const std::string_view option :
-             {"prompt", "prompt-ids", "chat", "thinking", "effort", "prefix-tokens", "cycles", "restore-draft",
-              "restore-target", "tier", "controls", "inject", "lockstep"}) {
+        for (const std::string_view option : {"prompt", "prompt-ids", "chat", "thinking", "effort", "prefix-tokens",
+                                              "cycles", "restore-draft", "restore-target", "tier", "inject"}) {
             if (arguments.given(option)) return together("plan", option, "the plan says it for every request");
         }
+        for (const std::string_view option : {"controls", "lockstep"}) {
+            if (arguments.given(option)) {
+                return together("plan", option,
+                                "plans have neither --controls nor --lockstep: every run is judged against a fresh "
+                                "control of its request");
+            }
+        }
+        if (arguments.given("lanes"))
+            return together("plan", "lanes", "the plan has lanes of its own, its member lanes");
     }
     if (arguments.given("sweep") && arguments.given("controls")) {
         return together("sweep", "controls", "every value has its own fresh control");
@@ -135,6 +143,12 @@ Result<std::optional<StudyOutput>> run_pair_study(const Arguments& arguments, co
     // Of the pair alone: further controls judge the report, and not the finding that a study is about.
     DP_ASSIGN_OR_RETURN(const Comparison comparison,
                         compare_captures(directory.file("control"), directory.file("treated"), {item.treat}));
+    if (arguments.given("minimize") &&
+        (comparison.verdict == Verdict::same || comparison.verdict == Verdict::insufficient)) {
+        console.warning(fmt::format("--minimize: the verdict is {}: nothing to minimise; nothing more was run",
+                                    verdict_name(comparison.verdict)));
+        return std::optional<StudyOutput>();
+    }
     if (arguments.given("factors")) {
         DP_ASSIGN_OR_RETURN(StudyOutput output, factor_study(assembly, item, comparison, directory, console));
         return std::optional<StudyOutput>(std::move(output));

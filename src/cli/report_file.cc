@@ -60,12 +60,24 @@ Status write_report_page(const fs::path& path, const Comparison& comparison, con
     return status.with_context("--report");
 }
 
-int exit_of(const Arguments& arguments, const Comparison& comparison) {
-    if (!arguments.given("bisect")) return verdict_exit(comparison.verdict);
+int exit_of(const Arguments& arguments, Verdict verdict, Console& console) {
+    if (!arguments.given("bisect")) return verdict_exit(verdict);
     const std::string drift = arguments.text("bisect");
-    return verdict_bisect_exit(comparison.verdict, drift == "drift-ok"    ? BisectDrift::good
-                                                   : drift == "drift-bad" ? BisectDrift::bad
-                                                                          : BisectDrift::undecided);
+    const int exit = verdict_bisect_exit(verdict, drift == "drift-ok"    ? BisectDrift::good
+                                                  : drift == "drift-bad" ? BisectDrift::bad
+                                                                         : BisectDrift::undecided);
+    const std::string_view drift_ends = verdict != Verdict::drift ? ""
+                                        : exit == kExitUndecided
+                                            ? ", which decides nothing unless drift-ok or drift-bad does"
+                                        : drift == "drift-ok" ? ", which drift-ok calls good"
+                                                              : ", which drift-bad calls bad";
+    const std::string_view other = verdict != Verdict::drift && exit == kExitUndecided ? ", which decides nothing" : "";
+    console.note(fmt::format("--bisect: {} (exit {}): the verdict is {}{}{}",
+                             exit == 0                ? "good"
+                             : exit == kExitUndecided ? "skip"
+                                                      : "bad",
+                             exit, verdict_name(verdict), drift_ends, other));
+    return exit;
 }
 
 std::string with_member(const std::string& json, std::string_view key, std::string_view value) {

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "cli/arguments.h"
+#include "cli/console.h"
 #include "compare/comparison.h"
 #include "report/page_section.h"
 
@@ -23,8 +24,8 @@ bool report_inside(const Arguments& arguments, const std::filesystem::path& out)
 Status write_report_page(const std::filesystem::path& path, const Comparison& comparison,
                          const std::vector<PageSection>& sections = {});
 
-// The verdict's exit status, or what --bisect makes of it.
-int exit_of(const Arguments& arguments, const Comparison& comparison);
+// The verdict's exit status, or what --bisect makes of it, which is then said on stderr.
+int exit_of(const Arguments& arguments, Verdict verdict, Console& console);
 
 // `json`, an object, with one more member at its end. `value` is serialised JSON.
 std::string with_member(const std::string& json, std::string_view key, std::string_view value);

@@ -92,6 +92,12 @@ std::string failure_json(int exit, const Status& status) {
     return json.take() + "\n";
 }
 
+// Says it on stderr, and on stdout where one object is expected and none was printed.
+void report_failure(int exit, const Status& status, bool json, Console& console) {
+    console.error(status.message());
+    if (json && !console.printed()) console.out(failure_json(exit, status));
+}
+
 // For 'git bisect run' a commit that could not be judged is neither good nor bad, whatever the reason.
 bool asks_for_bisect(std::span<const std::string> words) {
     return std::any_of(words.begin(), words.end(),
@@ -99,12 +105,6 @@ bool asks_for_bisect(std::span<const std::string> words) {
 }
 
 }  // namespace
-
-int fail(int exit, const Status& status, bool json, Console& console) {
-    console.error(status.message());
-    if (json && !console.printed()) console.out(failure_json(exit, status));
-    return exit;
-}
 
 void remove_partial_output_on_signals() {
     sigset_t signals;
@@ -124,18 +124,23 @@ int run(const std::vector<std::string>& words) {
     const bool bisect = asks_for_bisect(words);
     const bool json = asks_for_json(words);
     const int failed = bisect ? kExitUndecided : kExitUsage;
+    const auto fail = [&](int exit, const Status& status, bool as_json) {
+        report_failure(exit, status, as_json, console);
+        if (bisect) console.note(fmt::format("--bisect: skip (exit {}): it could not run", exit));
+        return exit;
+    };
     try {
         const Result<int> done = dispatch(words, console);
         if (!done.ok()) {
-            return fail(bisect ? failed : console.failure_exit().value_or(failed), done.status(), json, console);
+            return fail(bisect ? failed : console.failure_exit().value_or(failed), done.status(), json);
         }
-        if (!console.output_status().ok()) return fail(failed, console.output_status(), false, console);
+        if (!console.output_status().ok()) return fail(failed, console.output_status(), false);
         return *done;
     } catch (const std::bad_alloc&) {
-        return fail(failed, exhausted("memory ran out; use a smaller model, prompt or --lanes"), json, console);
+        return fail(failed, exhausted("memory ran out; use a smaller model, prompt or --lanes"), json);
     } catch (const std::exception& exception) {
         const Status status = internal_error(fmt::format("internal error: {}; please report it", exception.what()));
-        return fail(failed, status, json, console);
+        return fail(failed, status, json);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "cli/study_page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace draftprobe::cli {
 
@@ -80,14 +81,15 @@ PageSection sweep_section(const study::Sweep& sweep) {
     PageSection section;
     section.title = fmt::format("Sweep of {}", name);
     section.lead.push_back(fmt::format(
-        "From {} to {} by {}: {} values, {} of them untested. The report above is that of {} = {}, the first of the "
+        "From {} to {} by {}: {} value{}, {} of them untested. The report above is that of {} = {}, the first of the "
         "gravest.",
-        sweep.range.from, sweep.range.to, sweep.range.step, sweep.points.size(), sweep.untested, name,
-        sweep.points[sweep.representative].value));
+        sweep.range.from, sweep.range.to, sweep.range.step, sweep.points.size(), sweep.points.size() == 1 ? "" : "s",
+        sweep.untested, name, sweep.points[sweep.representative].value));
     section.strip.variable = name;
-    PageTable rules{"Rules that explain every value exactly", {{"What"}, {"Rule"}, {"Values", true}}, {}};
+    PageTable rules{rules_title(sweep, "value"), {{"What"}, {"Rule"}, {"Values", true}, {"Not judged"}}, {}};
     for (const study::SweepRule& rule : sweep.rules)
-        rules.rows.push_back({rule.observable, rule_text(rule.rule, name), count(rule.points)});
+        rules.rows.push_back({rule.observable, rule_text(rule.rule, name), count(rule.points),
+                              rule.not_judged.empty() ? "-" : fmt::format("{}", fmt::join(rule.not_judged, ", "))});
     PageTable points{"Values", {{name, true}}, {}};
     add_summary_columns(points.columns);
     for (const study::SweepPoint& point : sweep.points) {
@@ -105,15 +107,18 @@ PageSection plan_section(const study::PlanResult& result) {
     PageSection section;
     section.title = "Plan";
     section.lead.push_back(fmt::format(
-        "{} runs judged, each against a fresh control of its request. The report above is that of {}, the first run "
-        "with the gravest verdict.",
-        result.judged.size(), result.judged[result.representative].name));
+        "{}: {}. {} run{} judged, each against a fresh control of its request. The report above is that of run {}, the "
+        "first restored run with the gravest verdict, or the first run with it where none was restored.",
+        verdict_name(result.verdict), result.why, result.judged.size(), result.judged.size() == 1 ? "" : "s",
+        result.judged[result.representative].name));
     PageTable runs{"Runs", {{"Run"}, {"Request"}, {"Lane", true}, {"Arm"}}, {}};
     add_summary_columns(runs.columns);
+    runs.columns.push_back({"Restored from and how", false});
     PageTable warnings{"Warnings", {{"Run"}, {"What limits its verdict"}}, {}};
     for (const study::JudgedRun& run : result.judged) {
         std::vector<std::string> row{run.name, run.request, count(run.lane), std::string(arm_name(run.arm))};
         add_summary(row, study::summarise(run.comparison));
+        row.push_back(restored_how(run));
         runs.rows.push_back(std::move(row));
         for (const std::string& warning : run.warnings) warnings.rows.push_back({run.name, warning});
     }
@@ -132,9 +137,9 @@ PageSection minimised_section(const study::Minimised& m, const std::string& comm
     PageSection section;
     section.title = "Minimised case";
     section.lead.push_back(
-        fmt::format("{} runs of both arms{}. The smallest request that gives the same verdict, "
+        fmt::format("{} run{} of both arms{}. The smallest request that gives the same verdict, "
                     "stage and component{}:",
-                    m.runs, m.bounded ? " (their bound: it may shrink further)" : "",
+                    m.runs, m.runs == 1 ? "" : "s", m.bounded ? " (their bound: it may shrink further)" : "",
                     m.summary.shift_tokens ? ", and the same shift of context rows" : ""));
     PageTable sizes{"", {{""}, {"Prompt tokens", true}, {"Prefix", true}, {"Cycles", true}}, {}};
     sizes.rows = {{"as asked", count(m.prompt_before), count(m.boundary_before), count(m.cycles_before)},

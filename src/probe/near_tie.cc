@@ -132,6 +132,24 @@ double margin_shift(const Decision& a, const Decision& b) {
     return a.winner == b.winner ? std::fabs(x - y) : x + y;
 }
 
+std::vector<Position> schedule_ends(const Schedule& schedule, Position length, Position chunk) {
+    std::vector<Position> ends;
+    for (Position at = chunk; at < length; at += chunk) ends.push_back(at);
+    ends.push_back(length);
+    if (schedule.cut > 0 && schedule.cut < length) ends.push_back(schedule.cut);
+    std::sort(ends.begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    return ends;
+}
+
+SchedulePair near_tie_schedules(Position boundary, Position chunk) {
+    SchedulePair pair;
+    pair.first.cut = boundary;
+    // The natural schedule ends a chunk at the boundary too: another one has to end elsewhere.
+    if (boundary % chunk == 0) pair.second.cut = boundary - chunk / 2;
+    return pair;
+}
+
 Result<NearTie> measure_near_tie(const Assembly& assembly, const ProbeRequest& request, const ProbeSettings& settings) {
     DP_RETURN_IF_ERROR(check_request(assembly, request));
     if (!settings.sampling.greedy())
@@ -144,6 +162,11 @@ Result<NearTie> measure_near_tie(const Assembly& assembly, const ProbeRequest& r
     instrument::ObservedEngine engine(std::move(core));
 
     Shifts shifts;
+    const auto chunk = static_cast<Position>(settings.engine.chunk_tokens);
+    const SchedulePair schedules = near_tie_schedules(request.boundary, chunk);
+    const auto tokens = static_cast<Position>(request.prompt.size());
+    if (schedule_ends(schedules.first, tokens, chunk) == schedule_ends(schedules.second, tokens, chunk))
+        return NearTie();
     const std::size_t length = request.prompt.size();
     const std::size_t prompts = std::min(kNearTiePrompts, length - 1);
     const bool selects = engine.core().draft_forward()->has_selector();
@@ -155,9 +178,11 @@ Result<NearTie> measure_near_tie(const Assembly& assembly, const ProbeRequest& r
         std::rotate(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(i * length / (prompts + 1)),
                     prompt.end());
         if (prompt == request.prompt) continue;
-        DP_ASSIGN_OR_RETURN(const Decisions cut, decode_with_cut(engine, request, prompt, request.boundary, nullptr));
-        DP_ASSIGN_OR_RETURN(const Decisions whole, decode_with_cut(engine, request, prompt, 0, &cut));
-        add_shifts(cut, whole, shifts);
+        DP_ASSIGN_OR_RETURN(const Decisions cut,
+                            decode_with_cut(engine, request, prompt, schedules.first.cut, nullptr));
+        DP_ASSIGN_OR_RETURN(const Decisions other,
+                            decode_with_cut(engine, request, prompt, schedules.second.cut, &cut));
+        add_shifts(cut, other, shifts);
         if (settings.progress) settings.progress("measure near-ties", i, prompts);
     }
     NearTie result;

@@ -182,7 +182,8 @@ private:
             });
         }
         if (!settings_.snapshot_file.empty())
-            DP_RETURN_IF_ERROR(state::write_snapshot(snapshot, settings_.snapshot_file, false));
+            DP_RETURN_IF_ERROR(
+                state::write_snapshot(snapshot, settings_.snapshot_file, settings_.replace_snapshot_file));
         return snapshot;
     }
 

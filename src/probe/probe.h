@@ -45,6 +45,7 @@ struct ProbeSettings {
     RestoreTreatment treatment;              // of the restored arm; faults also of a computing one that takes them
     decode::ScriptedDrafter::Script script;  // proposes in the draft's place, which then needs level 2 or below
     std::filesystem::path snapshot_file;     // where the restored arm also keeps its snapshot; empty: nowhere
+    bool replace_snapshot_file = false;      // whether one that is there goes
     // The tier `process`: runs the rest of the arm that was suspended in `directory` in a new process, which writes the
     // capture at `path`. Required for that tier.
     std::function<Status(const std::filesystem::path& directory, const std::filesystem::path& path, bool force)>

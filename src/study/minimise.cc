@@ -157,7 +157,7 @@ Result<Minimised> minimise(const probe::Assembly& assembly, const Case& item, co
 
 std::string minimised_text(const Minimised& m) {
     const probe::ProbeRequest& request = m.item.request;
-    std::string out = fmt::format("\nMinimised in {} runs of both arms{}\n", m.runs,
+    std::string out = fmt::format("\nMinimised in {} run{} of both arms{}\n", m.runs, m.runs == 1 ? "" : "s",
                                   m.bounded ? " (their bound: it may shrink further)" : "");
     out += fmt::format("  prompt  {} -> {} tokens\n  prefix  {} -> {}\n  cycles  {} -> {}\n", m.prompt_before,
                        request.prompt.size(), m.boundary_before, request.boundary, m.cycles_before, request.cycles);

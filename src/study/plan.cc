@@ -123,6 +123,7 @@ public:
                                 json_get_int(json_, "store_bytes", subject_, 1, kMaxPlanStore));
             plan_.store_bytes = static_cast<std::size_t>(bytes);
         }
+        plan_.subject = subject_;
         DP_RETURN_IF_ERROR(requests());
         DP_RETURN_IF_ERROR(steps());
         return std::move(plan_);

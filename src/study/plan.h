@@ -66,6 +66,7 @@ struct PlanStep {
 };
 
 struct Plan {
+    std::string subject;  // where it comes from, for messages: its file
     int lanes = 2;
     // Budget of the prefix store that holds snapshots of tier memory; absent: no bound.
     std::optional<std::size_t> store_bytes;

@@ -1,6 +1,7 @@
 #include "study/plan_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -58,6 +59,7 @@ struct Run {
     std::unique_ptr<CaptureWriter> writer;
     std::unique_ptr<probe::Recorder> recorder;
     Treatment treatment;
+    std::vector<std::string> faults_dropped;
     std::vector<TokenId> occupant;  // who was on the lane before
     std::size_t cycles = 0;
     bool prefilled = false;
@@ -120,7 +122,8 @@ public:
         for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
             const PlanStep& step = plan_.steps[i];
             if (Status status = follow(step, i); !status.ok()) {
-                return status.with_context(fmt::format("steps[{}] ({})", i, plan_verb_name(step.verb)));
+                return status.with_context(
+                    fmt::format("{}.steps[{}] ({})", plan_.subject, i, plan_verb_name(step.verb)));
             }
             if (progress) progress("plan", i + 1, plan_.steps.size());
         }
@@ -178,7 +181,7 @@ private:
 
     void leave(int lane) {
         std::unique_ptr<Run>& run = on(lane);
-        if (run != nullptr && !run->ended) result_.left.push_back({request_of(*run).key, lane, run->cycles});
+        if (run != nullptr && !run->ended) result_.left.push_back({request_of(*run).key, run->arm, lane, run->cycles});
         sinks_.set(lane, nullptr);
         run = nullptr;
     }
@@ -290,7 +293,10 @@ private:
             run.recorder->ledger.push_back(std::move(event));
         }
         probe::RestoreTreatment treatment = step.treatment;
-        if (!step.inject_tier.empty() && step.inject_tier != loaded.tier) treatment.faults.clear();
+        if (!step.inject_tier.empty() && step.inject_tier != loaded.tier) {
+            for (const instrument::Fault& fault : treatment.faults) run.faults_dropped.push_back(fault.spelling);
+            treatment.faults.clear();
+        }
         DP_ASSIGN_OR_RETURN(const auto cost,
                             probe::restore_request(engine_, *loaded.snapshot, identity_, treatment, step.lane));
         if (cost) record_scratch(*cost, run);
@@ -491,7 +497,15 @@ private:
         judged.lane = run.lane;
         DP_ASSIGN_OR_RETURN(judged.comparison, compare_captures(directory_ / "controls" / request.key,
                                                                 directory_ / "runs" / run.name, {}));
+        judged.treatment = run.treatment;
+        judged.faults_dropped = run.faults_dropped;
         judged.warnings = judged.comparison.warnings;
+        if (!run.faults_dropped.empty()) {
+            judged.warnings.push_back(
+                fmt::format("not injected: {}: inject_tier names another tier than {}, from which "
+                            "the snapshot came",
+                            fmt::join(run.faults_dropped, ", "), run.treatment.tier));
+        }
         const Position shared = shared_prefix(run.occupant, request.prompt);
         if (run.arm == Arm::repeat && shared >= kPageTokens) {
             judged.warnings.push_back(fmt::format(
@@ -544,9 +558,9 @@ Status check_prefixes(const Plan& plan, const std::vector<probe::ProbeRequest>& 
         const std::string holder =
             borrows ? fmt::format("lane {}", step.from) : fmt::format("snapshot '{}'", step.snapshot);
         return invalid_argument(
-            fmt::format("steps[{}] ({}): {} holds request {}, which shares {} tokens with request {}, expected at "
+            fmt::format("{}.steps[{}] ({}): {} holds request {}, which shares {} tokens with request {}, expected at "
                         "least its boundary of {}",
-                        i, plan_verb_name(step.verb), holder, from.key, shared, to.key, to.boundary));
+                        plan.subject, i, plan_verb_name(step.verb), holder, from.key, shared, to.key, to.boundary));
     }
     return {};
 }
@@ -574,7 +588,7 @@ Result<PlanResult> run_plan(const probe::Assembly& assembly, const Plan& plan,
         request.boundary = plan.requests[i].boundary;
         request.cycles = plan.requests[i].cycles;
         if (Status status = probe::check_request(assembly, request); !status.ok())
-            return status.with_context(fmt::format("request {}", request.key));
+            return status.with_context(fmt::format("{}: request {}", plan.subject, request.key));
         engine_settings.max_tokens = std::max(engine_settings.max_tokens, probe::lane_positions(assembly, request));
         requests.push_back(std::move(request));
     }
@@ -595,21 +609,64 @@ Result<PlanResult> run_plan(const probe::Assembly& assembly, const Plan& plan,
     DP_ASSIGN_OR_RETURN(PlanResult result,
                         PlanRunner(assembly, plan, settings, std::move(requests), directory, engine).run(progress));
     if (result.judged.empty()) return internal_error("the plan ended and nothing had run to its end");
-    for (std::size_t i = 1; i < result.judged.size(); ++i) {
-        const Verdict gravest = result.judged[result.representative].comparison.verdict;
-        if (gravity(result.judged[i].comparison.verdict) > gravity(gravest)) result.representative = i;
-    }
+    conclude_plan(result);
     return result;
 }
 
+std::size_t representative_run(const std::vector<JudgedRun>& judged) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < judged.size(); ++i) {
+        const int grave = gravity(judged[i].comparison.verdict);
+        const int gravest = gravity(judged[best].comparison.verdict);
+        const bool restores = judged[i].arm == Arm::restored && judged[best].arm != Arm::restored;
+        if (grave > gravest || (grave == gravest && restores)) best = i;
+    }
+    return best;
+}
+
+void conclude_plan(PlanResult& result) {
+    result.representative = representative_run(result.judged);
+    const JudgedRun& shown = result.judged[result.representative];
+    result.verdict = shown.comparison.verdict;
+    result.why = fmt::format("run {}: {}", shown.name, shown.comparison.why);
+    if (result.verdict != Verdict::same) return;
+    std::size_t left = 0;
+    for (const LeftRun& run : result.left) left += run.arm == Arm::restored ? 1 : 0;
+    std::size_t blind = 0;
+    std::size_t seen = 0;
+    for (const JudgedRun& run : result.judged) {
+        if (run.arm != Arm::restored) continue;
+        (run.comparison.blind_spots > 0 ? blind : seen) += 1;
+    }
+    if (seen > 0 || blind + left == 0) return;
+    result.verdict = Verdict::insufficient;
+    result.why = blind > 0
+                     ? "every restored run that was judged sits in a blind spot, see the warnings: a restore that "
+                       "wrote nothing would look the same"
+                     : "no restored run was judged: every one of them was left before its end";
+}
+
+std::string restored_how(const JudgedRun& run) {
+    if (run.arm != Arm::restored) return "";
+    const Treatment& t = run.treatment;
+    std::string out = fmt::format("{}, draft {}, target {}", t.tier, t.restore_draft, t.restore_target);
+    for (const std::string& fault : t.faults) out += ", " + fault;
+    return out;
+}
+
 std::string plan_text(const PlanResult& result) {
-    std::string out =
-        fmt::format("\nPlan: {} runs judged, each against a fresh control of its request\n", result.judged.size());
-    out += fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}\n", "run", "lane", "arm", "verdict", "first", "changed");
+    std::string out = fmt::format(
+        "\nPlan: {}: {}\n{} run{} judged, each against a fresh control of its request; the report above is of "
+        "run {}\n",
+        verdict_name(result.verdict), result.why, result.judged.size(), result.judged.size() == 1 ? "" : "s",
+        result.judged[result.representative].name);
+    out += fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{:<32}{}\n", "run", "lane", "arm", "verdict", "first", "changed",
+                       "restored from and how");
     for (const JudgedRun& run : result.judged) {
         const CaseSummary summary = summarise(run.comparison);
-        std::string line = fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{}", run.name, run.lane, arm_name(run.arm),
-                                       verdict_name(summary.verdict), first_place(summary), changed_list(summary));
+        std::string line =
+            fmt::format("  {:<16}{:<6}{:<10}{:<16}{:<28}{:<32}{}", run.name, run.lane, arm_name(run.arm),
+                        verdict_name(summary.verdict), first_place(summary), changed_list(summary), restored_how(run));
         line.erase(line.find_last_not_of(' ') + 1);
         out += line + "\n";
     }
@@ -617,8 +674,8 @@ std::string plan_text(const PlanResult& result) {
         for (const std::string& warning : run.warnings) out += fmt::format("  warning: {}: {}\n", run.name, warning);
     }
     for (const LeftRun& run : result.left) {
-        out += fmt::format("  not judged: request {} on lane {} was left after {} cycles\n", run.request, run.lane,
-                           run.cycles);
+        out += fmt::format("  not judged: request {} on lane {}{} was left after {} cycle{}\n", run.request, run.lane,
+                           run.arm == Arm::restored ? ", restored," : "", run.cycles, run.cycles == 1 ? "" : "s");
     }
     for (const RefusedRestore& refused : result.refused) {
         out += fmt::format("  refused as expected: steps[{}], lane bit-identical: {}\n", refused.step, refused.reason);
@@ -626,23 +683,39 @@ std::string plan_text(const PlanResult& result) {
     return out;
 }
 
+namespace {
+
+void write_texts(JsonWriter& json, std::string_view key, const std::vector<std::string>& texts) {
+    json.key(key).begin_array();
+    for (const std::string& text : texts) json.value(text);
+    json.end_array();
+}
+
+}  // namespace
+
 std::string plan_json(const PlanResult& result) {
     JsonWriter json;
     json.begin_object().member("representative", result.judged[result.representative].name);
+    json.member("verdict", verdict_name(result.verdict)).member("why", result.why);
     json.key("judged").begin_array();
     for (const JudgedRun& run : result.judged) {
         json.begin_object().member("run", run.name).member("request", run.request).member("lane", run.lane);
         json.member("arm", arm_name(run.arm));
         json.member("control", "controls/" + run.request).member("capture", "runs/" + run.name);
         write_summary(json, summarise(run.comparison));
-        json.key("warnings").begin_array();
-        for (const std::string& warning : run.warnings) json.value(warning);
-        json.end_array().end_object();
+        if (run.arm == Arm::restored) {
+            json.member("tier", run.treatment.tier).member("draft", run.treatment.restore_draft);
+            json.member("target", run.treatment.restore_target);
+            write_texts(json, "faults", run.treatment.faults);
+            write_texts(json, "faults_dropped", run.faults_dropped);
+        }
+        write_texts(json, "warnings", run.warnings);
+        json.end_object();
     }
     json.end_array().key("left").begin_array();
     for (const LeftRun& run : result.left) {
         json.begin_object().member("request", run.request).member("lane", run.lane).member("cycles", run.cycles);
-        json.end_object();
+        json.member("arm", arm_name(run.arm)).end_object();
     }
     json.end_array().key("refused").begin_array();
     for (const RefusedRestore& refused : result.refused) {

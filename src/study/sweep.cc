@@ -1,6 +1,7 @@
 #include "study/sweep.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -143,13 +144,18 @@ int gravity(Verdict verdict) {
     return 5;
 }
 
-std::vector<SweepRule> rules_of(const std::vector<SweepPoint>& points) {
+std::vector<SweepRule> rules_of(const std::vector<SweepPoint>& points, std::int64_t unit) {
     const auto rule_over = [&](std::string observable, auto enters, auto differs) {
         std::vector<RulePoint> list;
+        std::vector<std::int64_t> not_judged;
         for (const SweepPoint& point : points) {
-            if (enters(point.summary)) list.push_back({point.value, differs(point.summary)});
+            if (enters(point.summary)) {
+                list.push_back({point.value, differs(point.summary)});
+            } else {
+                not_judged.push_back(point.value);
+            }
         }
-        return SweepRule{std::move(observable), find_rule(list), list.size()};
+        return SweepRule{std::move(observable), find_rule(list, unit), list.size(), std::move(not_judged)};
     };
     const auto tested = [](const CaseSummary& s) { return outcome_of(s.verdict) != Outcome::untested; };
     // Decisions of matched pairs stand whether or not the draft could see the restore.
@@ -197,15 +203,22 @@ Result<Sweep> run_sweep(const probe::Assembly& assembly, const Case& item, const
         sweep.points.push_back(std::move(point));
         if (progress) progress(i + 1, count);
     }
-    sweep.rules = rules_of(sweep.points);
+    sweep.rules = rules_of(sweep.points, range.variable == SweepVariable::boundary ? kPageTokens : 1);
     sweep.representative = representative_of(sweep.points);
     return sweep;
 }
 
+std::string rules_title(const Sweep& sweep, std::string_view points) {
+    const bool all = std::all_of(sweep.rules.begin(), sweep.rules.end(),
+                                 [](const SweepRule& rule) { return rule.not_judged.empty(); });
+    return fmt::format("Rules that explain every {}{} exactly", all ? "" : "judged ", points);
+}
+
 std::string sweep_text(const Sweep& sweep) {
     const std::string_view name = sweep_variable_name(sweep.range.variable);
-    std::string out = fmt::format("\nSweep of {} from {} to {} by {}: {} points, {} untested\n", name, sweep.range.from,
-                                  sweep.range.to, sweep.range.step, sweep.points.size(), sweep.untested);
+    std::string out = fmt::format("\nSweep of {} from {} to {} by {}: {} point{}, {} untested\n", name,
+                                  sweep.range.from, sweep.range.to, sweep.range.step, sweep.points.size(),
+                                  sweep.points.size() == 1 ? "" : "s", sweep.untested);
     out += fmt::format("  {:<14}{:<16}{:<28}{}\n", name, "verdict", "first", "changed");
     const auto row = [](const CaseSummary& s) {
         return fmt::format("{:<16}{:<28}{}", verdict_name(s.verdict), first_place(s), changed_list(s));
@@ -223,9 +236,16 @@ std::string sweep_text(const Sweep& sweep) {
         out += line + "\n";
         i = end;
     }
-    out += "\nRules that explain every point exactly\n";
+    out += "\n" + rules_title(sweep, "point") + "\n";
     for (const SweepRule& rule : sweep.rules) {
-        out += fmt::format("  {:<12}{} ({} points)\n", rule.observable, rule_text(rule.rule, name), rule.points);
+        out += fmt::format("  {:<12}{} ({} point{})\n", rule.observable, rule_text(rule.rule, name), rule.points,
+                           rule.points == 1 ? "" : "s");
+    }
+    for (const SweepRule& rule : sweep.rules) {
+        if (rule.not_judged.empty()) continue;
+        out += fmt::format(
+            "  not judged  {}: {} {}: {}\n", rule.observable, name, fmt::join(rule.not_judged, ", "),
+            rule.observable == "verdict" ? "nothing was tested there" : "no pair of cycles was matched there");
     }
     return out;
 }
@@ -239,7 +259,10 @@ std::string sweep_json(const Sweep& sweep) {
     json.key("rules").begin_array();
     for (const SweepRule& rule : sweep.rules) {
         json.begin_object().member("observable", rule.observable).member("rule", rule_text(rule.rule, name));
-        json.member("kind", rule_kind_name(rule.rule.kind)).member("points", rule.points).end_object();
+        json.member("kind", rule_kind_name(rule.rule.kind)).member("points", rule.points);
+        json.key("not_judged").begin_array();
+        for (const std::int64_t value : rule.not_judged) json.value(value);
+        json.end_array().end_object();
     }
     json.end_array().key("points").begin_array();
     for (const SweepPoint& point : sweep.points) {

@@ -43,7 +43,8 @@ struct SweepPoint {
 struct SweepRule {
     std::string observable;  // "verdict", "proposals", "width", "acceptance", "output"
     Rule rule;
-    std::size_t points = 0;  // that entered
+    std::size_t points = 0;                // that entered
+    std::vector<std::int64_t> not_judged;  // values of the points that did not, ascending
 };
 
 struct Sweep {
@@ -59,7 +60,10 @@ struct Sweep {
 // How grave a verdict is for whoever reads one of many; an untested point is graver than SAME.
 int gravity(Verdict verdict);
 
-std::vector<SweepRule> rules_of(const std::vector<SweepPoint>& points);
+// `unit`: the variable has no values but its multiples.
+std::vector<SweepRule> rules_of(const std::vector<SweepPoint>& points, std::int64_t unit = 1);
+// "Rules that explain every point exactly", or "... every judged point ..." when a rule leaves some out.
+std::string rules_title(const Sweep& sweep, std::string_view points);
 std::size_t representative_of(const std::vector<SweepPoint>& points);
 
 // Checks every value before it runs any. Scratch captures go below `scratch`, which is made and removed.

@@ -62,7 +62,7 @@ TEST_F(BadInput, unknown_misplaced_repeated_and_missing_options) {
     expect_refused("capture " + pair() + "--prompt-ids ids.json --prefix-tokens 96 --arm fresh",
                    {"--out DIR is missing"});
     expect_refused("probe --target --draft x", {"--target: found no value, expected DIR"});
-    expect_refused("compare one", {"found 1 names, expected CONTROL TREATED"});
+    expect_refused("compare one", {"found 1 name, expected CONTROL TREATED"});
     expect_refused("compare one two three", {"found 3 names"});
 }
 
@@ -269,6 +269,8 @@ TEST_F(BadInput, captures_that_are_not_there) {
 // With --json a failure is an object as well: whoever parses stdout finds one whatever happened.
 TEST_F(BadInput, is_an_object_with_json) {
     const std::string request = "--prompt-ids ids.json --prefix-tokens 96 ";
+    spill(path("torn"), std::string("DPSNAPSH\1\0\0\0", 12) + std::string(88, '\0'));
+    before_ = names();
     const std::tuple<std::string, int, const char*, const char*> cases[] = {
         {"probe " + pair() + "--prompt-ids none.json --prefix-tokens 96 --json", 2, "not_found", "none.json"},
         {"probe --json", 2, "invalid_argument", "--target DIR is missing"},
@@ -283,6 +285,7 @@ TEST_F(BadInput, is_an_object_with_json) {
         {"version --json --nonsense", 2, "invalid_argument", "--nonsense"},
         {"archive --json", 2, "unsupported", "archive is not available"},
         {"nonsense --json", 2, "invalid_argument", "unknown command"},
+        {"inspect torn --json", 5, "corrupt", "torn"},
     };
     for (const auto& [words, exit, code, message] : cases) {
         const ProgramRun result = run(words);

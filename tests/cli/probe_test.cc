@@ -6,6 +6,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ProbeProgram : public ProgramTest {
 protected:
@@ -144,6 +145,26 @@ TEST_F(ProbeProgram, refuses_a_fault_that_cannot_act) {
     EXPECT_THAT(result.err, HasSubstr("expected a form that does, such as exact"));
 }
 
+TEST_F(ProbeProgram, capture_refuses_what_its_arm_does_not_read) {
+    for (const char* fault : {"cached-control=all", "unreset-row=all"}) {
+        const ProgramRun idle =
+            run("capture " + request() + "--cycles 2 --arm restored --out o --inject " + std::string(fault));
+        EXPECT_EQ(idle.exit, 2) << fault;
+        expect_message(idle, {fault, "it could not act", "whose control takes it"});
+    }
+    const std::pair<const char*, const char*> cases[] = {{"natural", "--restore-draft rows"},
+                                                         {"fresh", "--tier disk"},
+                                                         {"uninterrupted", "--restore-target exact"},
+                                                         {"fresh", "--inject cached-control=all"}};
+    for (const auto& [arm, words] : cases) {
+        const ProgramRun idle = run("capture " + request() + "--cycles 2 --out o --arm " + arm + " " + words);
+        EXPECT_EQ(idle.exit, 2) << words;
+        const std::string option(words, std::string_view(words).find(' '));
+        expect_message(idle, {option + " with --arm " + arm, "expected --arm restored"});
+    }
+    EXPECT_FALSE(present("o"));
+}
+
 TEST_F(ProbeProgram, restores_rows_and_int8_as_well) {
     const char* variants[] = {"--restore-draft rows", "--kv int8 --chunk-tokens 40 --isa portable --lanes 4",
                               "--level 1", "--level 2 --digest-every 1"};
@@ -231,6 +252,19 @@ TEST_F(ProbeProgram, calls_a_damaged_capture_corrupt) {
     EXPECT_EQ(run("compare o/control o/treated --bisect").exit, 125);
     std::filesystem::remove(path("o/control/SHA256SUMS"));
     EXPECT_EQ(run("inspect o/control").exit, 5);
+}
+
+// Its checksums hold: what is wrong is a number.
+TEST_F(ProbeProgram, says_in_which_line_a_capture_breaks_a_rule) {
+    ASSERT_EQ(run("probe " + request() + "--cycles 3 --level 1 --out o").exit, 0);
+    ASSERT_EQ(shell("cd o/treated && sed -i '2s/\"accepted\":[0-9]*/\"accepted\":900/' steps.jsonl && "
+                    "sha256sum capture.json steps.jsonl >sums && mv sums SHA256SUMS")
+                  .exit,
+              0);
+    const ProgramRun inspected = run("inspect o/treated");
+    EXPECT_EQ(inspected.exit, 5);
+    expect_message(inspected, {"steps.jsonl: line 2: accepted"});
+    EXPECT_THAT(inspected.err, Not(HasSubstr(": :")));
 }
 
 TEST_F(ProbeProgram, inspects_captures_and_checkpoints) {

@@ -88,9 +88,19 @@ TEST_F(SnapshotProgram, kept_snapshots_are_inspected_and_damaged_ones_refused) {
     EXPECT_THAT(text.out, HasSubstr("length          96 tokens"));
     EXPECT_THAT(text.out, HasSubstr("draft_context"));
 
-    const ProgramRun again = run(words);
+    const ProgramRun again = run("capture " + request() + "--cycles 2 --arm restored --save-snapshot s --out other");
     EXPECT_EQ(again.exit, 2) << "an existing file is not replaced";
-    expect_message(again, {"s: "});
+    expect_message(again, {"s: ", "--force to replace a snapshot file"});
+    const std::string before = slurp(path("s"));
+    spill(path("s"), before.substr(0, 100));
+    ASSERT_EQ(run(words).exit, 0) << "--force replaces a snapshot";
+    EXPECT_EQ(slurp(path("s")), before);
+    spill(path("notes"), "not a snapshot");
+    const ProgramRun foreign =
+        run("capture " + request() + "--cycles 2 --arm restored --save-snapshot notes --out c --force");
+    EXPECT_EQ(foreign.exit, 2);
+    expect_message(foreign, {"notes", "not a snapshot file", "--force does not replace"});
+    EXPECT_EQ(slurp(path("notes")), "not a snapshot");
     const std::string good = slurp(path("s"));
     std::string flipped = good;
     flipped[good.size() / 2] ^= 1;

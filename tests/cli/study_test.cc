@@ -5,6 +5,8 @@
 #include "report/recompute.h"
 #include "report/report.h"
 
+#include <tuple>
+
 namespace draftprobe {
 namespace {
 
@@ -123,6 +125,20 @@ TEST_F(StudyProgram, the_minimised_command_gives_the_same_finding) {
     EXPECT_EQ(parsed(again.out)["first"]["component"], report["first"]["component"]);
 }
 
+TEST_F(StudyProgram, what_has_no_finding_is_not_minimised) {
+    const ProgramRun same = run(request() + "--minimize --json --out o");
+    EXPECT_EQ(same.exit, 0) << same.err;
+    EXPECT_THAT(same.err, HasSubstr("the verdict is SAME: nothing to minimise"));
+    EXPECT_FALSE(parsed(same.out).contains("minimized"));
+    EXPECT_FALSE(present("o/minimized.json"));
+    EXPECT_TRUE(present("o/report.json"));
+    write_ids(170);
+    const ProgramRun blind = run(request() + "--minimize --out o --force");
+    EXPECT_EQ(blind.exit, 6) << blind.err;
+    EXPECT_THAT(blind.err, HasSubstr("the verdict is INSUFFICIENT: nothing to minimise"));
+    EXPECT_THAT(blind.out, Not(HasSubstr("Minimised")));
+}
+
 // With a boundary of one page no row would be left that the shift could be read from.
 TEST_F(StudyProgram, minimising_keeps_the_shift) {
     const ProgramRun result =
@@ -178,6 +194,11 @@ TEST_F(StudyProgram, a_plan_judges_every_request) {
     const Json report = parsed(result.out);
     ASSERT_EQ(report["plan"]["judged"].size(), 3u);
     EXPECT_EQ(report["captures"]["control"]["path"], "o/controls/A");
+    EXPECT_EQ(report["captures"]["treated"]["path"], "o/runs/03-A");
+    EXPECT_EQ(report["plan"]["verdict"], "SAME");
+    EXPECT_EQ(report["plan"]["judged"][2]["tier"], "memory");
+    EXPECT_EQ(report["plan"]["judged"][2]["faults"], Json::array());
+    EXPECT_FALSE(report["plan"]["judged"][0].contains("tier"));
     EXPECT_EQ(report["plan"]["judged"][2]["arm"], "restored");
     EXPECT_EQ(report["plan"]["judged"][0]["control"], "controls/A");
     EXPECT_EQ(report["plan"]["judged"][2]["capture"], "runs/03-A");
@@ -188,9 +209,27 @@ TEST_F(StudyProgram, a_plan_judges_every_request) {
     EXPECT_EQ(run("compare o/controls/A o/runs/03-A").exit, 0);
     const ProgramRun text = run("probe " + pair() + "--plan plan.json --out o --force");
     EXPECT_EQ(text.exit, 0) << text.err;
-    EXPECT_THAT(text.out, HasSubstr("Plan: 3 runs judged"));
+    EXPECT_THAT(text.out,
+                ::testing::StartsWith("Run 03-A of the plan, restored from memory, draft exact, target exact"));
+    EXPECT_THAT(text.out, HasSubstr("Plan: SAME"));
+    EXPECT_THAT(text.out, HasSubstr("3 runs judged"));
     EXPECT_THAT(text.out, HasSubstr("repeat")) << "arms are named as in the captures";
     EXPECT_THAT(text.out, Not(HasSubstr("computed  ")));
+}
+
+TEST_F(StudyProgram, a_plan_that_judged_no_restore_is_insufficient) {
+    spill(path("plan.json"), R"({"format": "draftprobe-plan", "version": 1, "lanes": 1,
+        "requests": [{"name": "A", "prompt": {"ids_file": "ids.json"}, "prefix_tokens": 96, "cycles": 3}],
+        "steps": [{"do": "start", "request": "A", "lane": 0}, {"do": "materialise", "lane": 0},
+                  {"do": "save", "lane": 0, "snapshot": "a"}, {"do": "run", "lanes": [0]},
+                  {"do": "restore", "request": "A", "lane": 0, "snapshot": "a"},
+                  {"do": "run", "lanes": [0], "cycles": 1}]})");
+    const ProgramRun result = run("probe " + pair() + "--plan plan.json --out o");
+    EXPECT_EQ(result.exit, 6) << result.err;
+    EXPECT_THAT(result.out, ::testing::StartsWith("Run 01-A of the plan, which computed its prefix"));
+    EXPECT_THAT(result.out, HasSubstr("Plan: INSUFFICIENT: no restored run was judged"));
+    EXPECT_THAT(result.out, HasSubstr("1 run judged"));
+    EXPECT_EQ(run("probe " + pair() + "--plan plan.json --out o --force --bisect").exit, 125);
 }
 
 // Every study is on the page: self-contained, and without an id of the prompt.
@@ -232,7 +271,8 @@ TEST_F(StudyProgram, pages_show_the_study) {
     page("probe " + pair() + "--plan plan.json",
          {"<h2>Plan</h2>", "<td>01-A</td><td>A</td><td class=\"n\">0</td><td>repeat</td><td class=\"same\">SAME</td>",
           "<td>restored</td><td class=\"changed\">CHANGED</td><td>restore/draft_context</td>",
-          "blind spot: lane 0 held", "steps[7]", "left before their end"});
+          "<td>memory, draft exact, target exact, context-shift=8</td>", "blind spot: lane 0 held", "steps[7]",
+          "left before their end"});
 }
 
 // What an archive will do: every report.json is made again, byte for byte, from what lies beside it.
@@ -274,6 +314,15 @@ TEST_F(StudyProgram, refuses_what_makes_no_sense_before_anything_runs) {
         const ProgramRun result = run(request() + words);
         EXPECT_EQ(result.exit, 2) << words;
         for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part)) << words;
+    }
+    const std::pair<const char*, const char*> beside_plans[] = {
+        {"--lockstep", "plans have neither --controls nor --lockstep"},
+        {"--controls repeat", "plans have neither --controls nor --lockstep"},
+        {"--lanes 8", "its member lanes"}};
+    for (const auto& [words, part] : beside_plans) {
+        const ProgramRun refused = run("probe " + pair() + "--plan plan.json " + words);
+        EXPECT_EQ(refused.exit, 2) << words;
+        expect_message(refused, {part});
     }
     const ProgramRun plan = run("probe " + pair() + "--plan plan.json");
     EXPECT_EQ(plan.exit, 2);
@@ -329,6 +378,22 @@ TEST_F(BisectProgram, git_finds_the_commit_that_broke_the_restore) {
     commits[5].build = "true";
     commits[8].build = "exit 1";
     EXPECT_EQ(first_bad(commits, "--bisect"), "commit 7") << log();
+}
+
+TEST_F(BisectProgram, the_decision_and_its_reason_are_said) {
+    const std::tuple<std::string, int, const char*> cases[] = {
+        {"--bisect", 0, "--bisect: good (exit 0): the verdict is SAME"},
+        {std::string(kFault) + "--bisect", 1, "--bisect: bad (exit 1): the verdict is CHANGED"},
+        {"--restore-target int8-state --bisect", 125, "--bisect: skip (exit 125): the verdict is DRIFT, which decides"},
+        {"--restore-target int8-state --bisect=drift-ok", 0, "--bisect: good (exit 0): the verdict is DRIFT"},
+        {"--sweep suffix=1..55 --bisect", 125, "--bisect: skip (exit 125): it could not run"}};
+    for (const auto& [words, exit, text] : cases) {
+        const ProgramRun result = run(request() + words + " --out o --force");
+        EXPECT_EQ(result.exit, exit) << words;
+        EXPECT_THAT(result.err, HasSubstr(text)) << words;
+    }
+    const ProgramRun compared = run("compare o/control o/treated --bisect");
+    EXPECT_THAT(compared.err, HasSubstr("--bisect: ")) << compared.err;
 }
 
 TEST_F(BisectProgram, drift_is_good_bad_or_skipped_as_asked) {

@@ -608,8 +608,9 @@ std::vector<std::string> unmet(const Json& expect, const Outcome& outcome) {
         if (expect.contains(key) && found.find(expect[key].get<std::string>()) == std::string::npos)
             problems.push_back(fmt::format("{}: found \"{}\", expected it to say {}", key, found, expect[key].dump()));
     };
-    check("verdict", std::string(verdict_name(result.verdict)));
-    check("exit", verdict_exit(result.verdict));
+    const Verdict verdict = outcome.plan ? outcome.plan->verdict : result.verdict;
+    check("verdict", std::string(verdict_name(verdict)));
+    check("exit", verdict_exit(verdict));
     std::vector<std::string> changed;
     if (result.proposals_changed) changed.push_back("proposals");
     if (result.width_changed) changed.push_back("width");

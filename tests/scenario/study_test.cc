@@ -285,6 +285,10 @@ TEST_F(PlanTest, ABAOnOneLaneAndADirtyOneIsTheSame) {
         EXPECT_TRUE(run.warnings.empty()) << run.name << ": " << run.warnings[0];
     }
     EXPECT_EQ(result->judged[2].arm, Arm::restored);
+    EXPECT_EQ(result->verdict, Verdict::same) << result->why;
+    EXPECT_EQ(result->representative, 2u) << "the first restored run, not a fresh start";
+    EXPECT_EQ(restored_how(result->judged[3]), "memory, draft rows, target exact");
+    EXPECT_EQ(restored_how(result->judged[0]), "");
     ASSERT_EQ(result->left.size(), 1u);
     EXPECT_EQ(result->left[0].request, "X");
     EXPECT_EQ(result->left[0].cycles, 2u);
@@ -358,6 +362,7 @@ TEST_F(PlanTest, SnapshotsWithoutRoomAreReadFromDiskOrMissed) {
                                   prompts)
                                   .status();
         EXPECT_EQ(missed.code(), StatusCode::not_found) << refused;
+        EXPECT_THAT(missed.message(), HasSubstr("plan.steps["));
         EXPECT_THAT(missed.message(), HasSubstr("snapshot 'b': not in memory (evicted for lack of room"));
         EXPECT_THAT(missed.message(), HasSubstr("not on disk"));
         EXPECT_THAT(missed.message(), HasSubstr("raise store_bytes"));
@@ -373,7 +378,37 @@ TEST_F(PlanTest, AFaultyRestoreIsFoundInItsRunAlone) {
     ASSERT_TRUE(result.ok()) << result.status().message();
     EXPECT_THAT(verdicts(*result), ::testing::ElementsAre(Verdict::same, Verdict::same, Verdict::changed));
     EXPECT_EQ(result->representative, 2u);
+    EXPECT_EQ(result->verdict, Verdict::changed);
+    EXPECT_EQ(restored_how(result->judged[2]), "memory, draft exact, target exact, context-shift=8");
+    EXPECT_THAT(plan_text(*result), HasSubstr("the report above is of run 03-A"));
     EXPECT_EQ(result->judged[2].comparison.shift_tokens, 8);
+}
+
+TEST_F(PlanTest, IsInsufficientWhenNoRestoredRunWasJudged) {
+    auto result = run(std::string(kSaveA) + R"({"do": "run", "lanes": [0]},
+        {"do": "start", "request": "B", "lane": 1}, {"do": "run", "lanes": [1], "cycles": 1},
+        {"do": "restore", "request": "A", "lane": 1, "snapshot": "a"}, {"do": "run", "lanes": [1], "cycles": 1})",
+                      {ids(150, 1), ids(170, 2)});
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    EXPECT_THAT(verdicts(*result), ::testing::ElementsAre(Verdict::same));
+    EXPECT_EQ(result->verdict, Verdict::insufficient);
+    EXPECT_THAT(result->why, HasSubstr("no restored run was judged"));
+    ASSERT_EQ(result->left.size(), 2u);
+    EXPECT_EQ(result->left[1].arm, Arm::restored);
+}
+
+TEST_F(PlanTest, AFaultOfAnotherTierIsSaidToBeLeftOut) {
+    auto result = run(std::string(kSaveA) + R"({"do": "start", "request": "B", "lane": 1},
+        {"do": "run", "lanes": [1], "cycles": 1},
+        {"do": "restore", "request": "A", "lane": 1, "snapshot": "a", "inject": ["context-shift=8"],
+         "inject_tier": "disk"}, {"do": "run", "lanes": [1]})",
+                      {ids(150, 1), ids(170, 2)});
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    const JudgedRun& restored = result->judged.at(0);
+    EXPECT_EQ(restored.comparison.verdict, Verdict::same);
+    EXPECT_THAT(restored.faults_dropped, ::testing::ElementsAre("context-shift=8"));
+    EXPECT_THAT(plan_text(*result),
+                HasSubstr("not injected: context-shift=8: inject_tier names another tier than memory"));
 }
 
 TEST_F(PlanTest, AnOccupantThatEqualsThePromptIsABlindSpot) {
@@ -383,6 +418,9 @@ TEST_F(PlanTest, AnOccupantThatEqualsThePromptIsABlindSpot) {
                       {ids(150, 1)});
     ASSERT_TRUE(result.ok()) << result.status().message();
     ASSERT_EQ(result->judged.size(), 3u);
+    EXPECT_EQ(result->verdict, Verdict::insufficient) << "the only restored run sits in a blind spot";
+    EXPECT_THAT(result->why, HasSubstr("blind spot"));
+    EXPECT_THAT(plan_json(*result), HasSubstr(R"("verdict":"INSUFFICIENT")"));
     EXPECT_TRUE(result->judged[0].warnings.empty());
     for (const std::size_t i : {1u, 2u}) {
         ASSERT_FALSE(result->judged[i].warnings.empty()) << i;
@@ -395,7 +433,9 @@ TEST_F(PlanTest, ASnapshotServesOnlyRequestsThatStartWithIt) {
     const std::string restore =
         std::string(kSaveA) +
         R"({"do": "restore", "request": "B", "lane": 1, "snapshot": "a"}, {"do": "run", "lanes": [1]})";
-    EXPECT_EQ(run(restore, {ids(150, 1), ids(150, 2)}).status().code(), StatusCode::invalid_argument);
+    const Status refused = run(restore, {ids(150, 1), ids(150, 2)}).status();
+    EXPECT_EQ(refused.code(), StatusCode::invalid_argument);
+    EXPECT_THAT(refused.message(), HasSubstr("plan.steps[3] (restore)"));
     EXPECT_TRUE(std::filesystem::is_empty(dir_));
     std::vector<TokenId> other = ids(150, 1);
     other.back() += 1;
