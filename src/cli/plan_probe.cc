@@ -24,7 +24,7 @@ Result<std::vector<std::vector<TokenId>>> plan_prompts(const study::Plan& plan, 
         PromptFile file;
         if (request.prompt.kind == study::PlanPrompt::Kind::ids) {
             file.kind = PromptKind::ids;
-            file.path = fmt::format("request {}", request.name);
+            file.path = fmt::format("{}: request {}", plan.subject, request.name);
             file.ids = request.prompt.ids;
         } else {
             const bool text = request.prompt.kind == study::PlanPrompt::Kind::text_file;
