@@ -64,6 +64,7 @@ Result<int> run_plan_probe(const Arguments& arguments, Console& console) {
     ProbeOutput all;
     all.comparison = shown.comparison;
     all.verdict = result.verdict;
+    all.why = result.why;
     const std::string how = study::restored_how(shown);
     all.lead = fmt::format("Run {} of the plan, {}, against controls/{}; all runs are below\n\n", shown.name,
                            how.empty() ? "which computed its prefix" : "restored from " + how, shown.request);

@@ -53,7 +53,12 @@ Result<int> finish_probe_output(const Arguments& arguments, Console& console, At
 
     const CaptureNames names{(out / output.control).string(), (out / output.treated).string()};
     if (arguments.given("json")) {
-        std::string json = report_json(output.comparison, names);
+        Comparison said = output.comparison;
+        if (output.verdict && *output.verdict != said.verdict) {
+            said.verdict = *output.verdict;
+            said.why = output.why;
+        }
+        std::string json = report_json(said, names);
         if (output.study) json = with_member(json, output.study->key, output.study->json);
         console.out(json);
     } else {

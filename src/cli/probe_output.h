@@ -13,8 +13,11 @@
 namespace draftprobe::cli {
 
 struct ProbeOutput {
-    Comparison comparison;            // report.json, what is said, and the exit status unless `verdict` is set
-    std::optional<Verdict> verdict;   // of a study that judges more than the comparison
+    Comparison comparison;  // report.json, what is said, and the exit status unless `verdict` is set
+    // Of a study that judges more than the comparison: the verdict, exit and why of --json too. report.json stays what
+    // its two captures say.
+    std::optional<Verdict> verdict;
+    std::string why;                  // of that verdict
     std::string lead;                 // printed before the report; empty: nothing
     std::string control = "control";  // captures, below --out
     std::string treated = "treated";

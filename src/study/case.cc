@@ -113,13 +113,14 @@ Result<Comparison> run_treated(const probe::Assembly& assembly, const Case& item
     return compare_captures(control, treated, {item.treat});
 }
 
-Result<CaseSummary> run_case(const probe::Assembly& assembly, const Case& item, const fs::path& scratch) {
+Result<CaseSummary> run_case(const probe::Assembly& assembly, const Case& item, const fs::path& scratch,
+                             IdleFaults idle) {
     std::error_code error;
     fs::create_directory(scratch, error);
     if (error) return io_error(fmt::format("{}: {}, expected to make a directory", scratch.string(), error.message()));
     const auto run = [&]() -> Result<CaseSummary> {
         Case varied = item;
-        varied.settings.treatment.idle_faults = true;
+        varied.settings.treatment.idle_faults = idle == IdleFaults::allowed;
         DP_RETURN_IF_ERROR(run_control(assembly, varied, scratch / "control"));
         DP_ASSIGN_OR_RETURN(const Comparison comparison,
                             run_treated(assembly, varied, scratch / "control", scratch / "treated"));

@@ -62,7 +62,12 @@ Status run_control(const probe::Assembly& assembly, const Case& item, const std:
 // Runs the restored arm and compares. The control is a capture of the same case.
 Result<Comparison> run_treated(const probe::Assembly& assembly, const Case& item, const std::filesystem::path& control,
                                const std::filesystem::path& treated);
+// Whether a fault that cannot act in the case, or found nothing to act on, is one of the results or refused
+// (invalid_argument).
+enum class IdleFaults { allowed, refused };
+
 // Both, in a directory that is made for them and removed afterwards.
-Result<CaseSummary> run_case(const probe::Assembly& assembly, const Case& item, const std::filesystem::path& scratch);
+Result<CaseSummary> run_case(const probe::Assembly& assembly, const Case& item, const std::filesystem::path& scratch,
+                             IdleFaults idle = IdleFaults::allowed);
 
 }  // namespace draftprobe::study

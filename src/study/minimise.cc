@@ -136,10 +136,13 @@ Result<Minimised> minimise(const probe::Assembly& assembly, const Case& item, co
     CaseSummary smallest = finding;
     std::size_t runs = 0;
     const Holds holds = [&](const Case& trial) -> Result<bool> {
-        DP_ASSIGN_OR_RETURN(CaseSummary summary, run_case(assembly, trial, scratch));
+        Result<CaseSummary> summary = run_case(assembly, trial, scratch, IdleFaults::refused);
         if (progress) progress(++runs);
-        if (!same_finding(summary, finding)) return false;
-        smallest = std::move(summary);
+        // A case that the probe itself would refuse is none to end with.
+        if (!summary.ok() && summary.status().code() == StatusCode::invalid_argument) return false;
+        if (!summary.ok()) return summary.status();
+        if (!same_finding(*summary, finding)) return false;
+        smallest = *std::move(summary);
         return true;
     };
     if (!item.request.chat_template.digest.empty()) {

@@ -125,6 +125,17 @@ TEST_F(StudyProgram, the_minimised_command_gives_the_same_finding) {
     EXPECT_EQ(parsed(again.out)["first"]["component"], report["first"]["component"]);
 }
 
+// A smaller case in which the fault could not act is none: its command would be refused.
+TEST_F(StudyProgram, minimising_ends_where_the_fault_still_acts) {
+    for (const std::string fault : {"position-base=70", "rows-unwritten=63", "mislabelled-checkpoint=20"}) {
+        const ProgramRun result = run(request() + "--inject " + fault + " --minimize --json --out o --force");
+        ASSERT_EQ(result.exit, 1) << fault << result.err;
+        std::string command = parsed(result.out)["minimized"]["command"];
+        command = command.substr(std::string("draftprobe ").size());
+        EXPECT_EQ(run(command + " --out again --force").exit, 1) << command;
+    }
+}
+
 TEST_F(StudyProgram, what_has_no_finding_is_not_minimised) {
     const ProgramRun same = run(request() + "--minimize --json --out o");
     EXPECT_EQ(same.exit, 0) << same.err;
@@ -230,6 +241,11 @@ TEST_F(StudyProgram, a_plan_that_judged_no_restore_is_insufficient) {
     EXPECT_THAT(result.out, HasSubstr("Plan: INSUFFICIENT: no restored run was judged"));
     EXPECT_THAT(result.out, HasSubstr("1 run judged"));
     EXPECT_EQ(run("probe " + pair() + "--plan plan.json --out o --force --bisect").exit, 125);
+    const Json json = parsed(run("probe " + pair() + "--plan plan.json --out o --force --json").out);
+    EXPECT_EQ(json["verdict"], "INSUFFICIENT");
+    EXPECT_EQ(json["exit"], 6);
+    EXPECT_THAT(json["why"].get<std::string>(), HasSubstr("no restored run was judged"));
+    EXPECT_EQ(parsed(slurp(path("o/report.json")))["verdict"], "SAME") << "of its two captures";
 }
 
 // Every study is on the page: self-contained, and without an id of the prompt.
