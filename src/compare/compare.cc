@@ -181,7 +181,7 @@ public:
                 margin = double(*event.anchor_margin);
         }
         const Weight weight = count_flip(margin, &NearTie::target, result_.near_tie, result_.flips);
-        findings.offer(Stage::prefill, component_rank(kAnchor) * 8, kAnchor, std::nullopt, lane, weight, [&] {
+        findings.offer(Stage::prefill, ledger_content_rank(kAnchor), kAnchor, std::nullopt, lane, weight, [&] {
             return fmt::format("the first token after the prompt differs, the control's margin {}",
                                margin ? fmt::format("{:.6g}", *margin) : "not recorded");
         });

@@ -11,6 +11,13 @@
 namespace draftprobe {
 namespace {
 
+// Which of several differences of one component is named: the one that explains most.
+enum Precision { shifted, counts, paired, claims, content_due, content, kPrecisions };
+
+int rank_of(std::string_view component, Precision precision) {
+    return component_rank(component) * kPrecisions + precision;
+}
+
 const LedgerEvent* find_event(const CaptureHeader& h, const std::string& request, std::string_view name) {
     for (const LedgerEvent& event : h.ledger) {
         if (event.request == request && event.event == name) return &event;
@@ -77,14 +84,11 @@ private:
         std::int32_t lane;
         std::string_view component;
     };
-    // Which of several differences of one component is named: the one that explains most.
-    enum Precision { shifted, counts, paired, claims, content_due, content, kPrecisions };
-
     void report(const Place& place, Precision precision, Weight weight, const std::string& detail) {
         ++result_.differences;
         result_.hard = result_.hard || weight != Weight::explainable;
-        findings_.offer(place.stage, component_rank(place.component) * kPrecisions + precision, place.component,
-                        std::nullopt, place.lane, weight, [&] { return detail; });
+        findings_.offer(place.stage, rank_of(place.component, precision), place.component, std::nullopt, place.lane,
+                        weight, [&] { return detail; });
     }
 
     void compare_event(Stage stage, const LedgerEvent* control, const LedgerEvent* treated) {
@@ -368,6 +372,8 @@ std::string unwritten_text(std::int64_t claimed, std::int64_t written, Position 
     }
     return text;
 }
+
+int ledger_content_rank(std::string_view component) { return rank_of(component, content); }
 
 LedgerVerdict compare_ledgers(const CaptureHeader& control, const CaptureHeader& treated, Findings& findings) {
     return LedgerComparison(control, treated, findings).run();

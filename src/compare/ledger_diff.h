@@ -24,6 +24,9 @@ struct LedgerVerdict {
 std::string unwritten_text(std::int64_t claimed, std::int64_t written, Position last, Position first,
                            const std::vector<SourceRange>& sources);
 
+// Rank, among the ledger's differences of one stage, of a component whose content differs and nothing more is known.
+int ledger_content_rank(std::string_view component);
+
 // Offers every difference to `findings`. Below level 2 there is no ledger, and nothing is compared.
 LedgerVerdict compare_ledgers(const CaptureHeader& control, const CaptureHeader& treated, Findings& findings);
 
