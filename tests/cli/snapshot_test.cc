@@ -130,7 +130,8 @@ TEST_F(SnapshotProgram, a_mislabelled_snapshot_is_inspected_as_one) {
     ASSERT_EQ(run(words + "wrong --out b --inject mislabelled-checkpoint=2").exit, 0);
     EXPECT_THAT(run("inspect sound").out, ::testing::Not(HasSubstr("labelled")));
     EXPECT_THAT(run("inspect wrong").out, HasSubstr("covers 98, labelled 96: a restore refuses it"));
-    for (const Json& component : parsed(run("inspect wrong --json").out)["components"]) {
+    const Json described = parsed(run("inspect wrong --json").out);
+    for (const Json& component : described["components"]) {
         const bool recurrent = component["component"] == "recurrent" || component["component"] == "conv";
         EXPECT_EQ(component.value("consumed", 0), recurrent ? 98 : 0) << component["component"];
     }
