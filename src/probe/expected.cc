@@ -34,6 +34,7 @@ std::string int8_state_digest(const state::Snapshot& snapshot) {
     return state::merkle_root(digests);
 }
 
+// Not the restore's own loop: what is checked must not share the path that it checks.
 void rows_through_q4(state::DraftContext& draft) {
     std::vector<float> row(draft.rows().cols());
     for (Position p = draft.first(); p < draft.end(); ++p) {

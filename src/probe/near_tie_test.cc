@@ -34,16 +34,25 @@ TEST(NearTieSchedules, DifferWhereverChunksEnd) {
     EXPECT_EQ(schedule_ends({3}, 5, 1), schedule_ends({0}, 5, 1));
 }
 
-// A boundary at the end of a chunk is no reason for thresholds of 0.
-TEST(MeasureNearTie, HasThresholdsWhereTheBoundaryEndsAChunk) {
+Result<Assembly> toy() {
     const std::string golden = std::string(DRAFTPROBE_SOURCE_DIR) + "/tests/golden/";
     AssemblyOptions options;
     options.use_digest_cache = false;
-    auto assembly = load_assembly(golden + "target-r2", golden + "draft-w64", false, options);
-    ASSERT_TRUE(assembly.ok()) << assembly.status().message();
+    return load_assembly(golden + "target-r2", golden + "draft-w64", false, options);
+}
+
+ProbeRequest toy_request() {
     ProbeRequest request;
     for (TokenId i = 0; i < 72; ++i) request.prompt.push_back((i * 37 + i * i) % 240);
     request.boundary = 32;
+    return request;
+}
+
+// A boundary at the end of a chunk is no reason for thresholds of 0.
+TEST(MeasureNearTie, HasThresholdsWhereTheBoundaryEndsAChunk) {
+    const auto assembly = toy();
+    ASSERT_TRUE(assembly.ok()) << assembly.status().message();
+    ProbeRequest request = toy_request();
     request.cycles = 8;
     ProbeSettings settings;
     settings.engine.isa = numerics::best_isa();
@@ -66,14 +75,9 @@ TEST(MeasureNearTie, HasThresholdsWhereTheBoundaryEndsAChunk) {
 
 // A flip of either schedule never ends the measuring: every cycle of every prompt gives its rows.
 TEST(MeasureNearTie, SamplesEveryCycle) {
-    const std::string golden = std::string(DRAFTPROBE_SOURCE_DIR) + "/tests/golden/";
-    AssemblyOptions options;
-    options.use_digest_cache = false;
-    auto assembly = load_assembly(golden + "target-r2", golden + "draft-w64", false, options);
+    const auto assembly = toy();
     ASSERT_TRUE(assembly.ok()) << assembly.status().message();
-    ProbeRequest request;
-    for (TokenId i = 0; i < 72; ++i) request.prompt.push_back((i * 37 + i * i) % 240);
-    request.boundary = 32;
+    ProbeRequest request = toy_request();
     request.cycles = 12;
     ProbeSettings settings;
     settings.engine.isa = numerics::best_isa();
